@@ -40,7 +40,12 @@ export interface RuleSource extends PatternSource {
 /** One judgement. `rule` is a path into the document such as `servers.tickets.tools[1]`. */
 export type Decision =
   | { readonly kind: "allow"; readonly rule: string; readonly at: Position | undefined }
-  | { readonly kind: "deny"; readonly reason: DenyReason; readonly rule: string | undefined; readonly at: Position | undefined };
+  | {
+      readonly kind: "deny";
+      readonly reason: DenyReason;
+      readonly rule: string | undefined;
+      readonly at: Position | undefined;
+    };
 
 export type DenyReason =
   /** The server has no entry, or no grant: 403. */
