@@ -8,7 +8,10 @@ export type JsonObject = { readonly [key: string]: unknown };
 /** A JSON-RPC message of an agent, parsed once; the bytes it came from are what is forwarded. */
 export interface AgentMessage {
   readonly kind: "request" | "notification" | "response";
-  /** The id as it stands in the bytes, `7` and `"7"` being different; undefined for a notification. */
+  /**
+   * The id as it stands in the bytes, `7`, `7.0` and `"7"` being different. Undefined for a notification and for an
+   * error response that names no id. `idKeyOf` tells which of them a server cannot tell apart.
+   */
   readonly idText: string | undefined;
   /** Undefined for a response. */
   readonly method: string | undefined;

@@ -41,6 +41,8 @@ export interface Reset {
   readonly code: ResetCode;
   /** Safe to show; at most 1 KiB. */
   readonly message: string;
+  /** With TUNNEL_LOST: the OPEN never left this side, so nobody processed anything. */
+  readonly isUnsent?: true;
 }
 
 /** docs/protocol.md, "Reset codes". Below 32 the upstream saw no byte; from 32 on it may have. */
@@ -66,6 +68,11 @@ export const resetCodes = {
   TUNNEL_LOST: 41,
 } as const;
 export type ResetCode = keyof typeof resetCodes;
+
+/** True when the upstream certainly saw no byte of the request, so that another try repeats nothing. */
+export function isNotProcessed(reset: Reset): boolean {
+  return resetCodes[reset.code] < 32 || reset.isUnsent === true;
+}
 
 /**
  * What one end of a stream hears. Called synchronously while one tunnel message is dispatched, in wire order; after

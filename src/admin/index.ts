@@ -1,0 +1,1 @@
+export { type AdminListener, type AdminOptions, listenAdmin, type StatusSource } from "./listener.ts";

@@ -1,0 +1,191 @@
+import type { Path } from "./tree.ts";
+
+/** What is wrong and what to write instead, without a place yet. */
+export interface Fault {
+  readonly message: string;
+  readonly cure: string;
+}
+
+export type DocumentKind = "gateway" | "relay" | "policy";
+
+/** What stands at a place of a document: `expects` completes "must be", `example` is what to write. */
+interface Expectation {
+  readonly expects: string;
+  readonly example: string;
+}
+
+const secretSource: Expectation = { expects: "a source of a secret", example: "{ file: /run/secrets/postern/NAME }" };
+const listen: Expectation = { expects: "an address to listen on", example: '"127.0.0.1:9464"' };
+
+function text(expects: string, example: string): Expectation {
+  return { expects, example };
+}
+
+const sourceParts: { readonly [pattern: string]: Expectation } = {
+  vault: text("mount, path and field of a Vault secret", "{ vault: { mount: secret, path: mcp/tickets, field: token } }"),
+  "vault.mount": text("the mount of a KV v2 engine", "mount: secret"),
+  "vault.path": text("the path of a secret below its mount", "path: mcp/tickets"),
+  "vault.field": text("the name of a field of that secret", "field: token"),
+  file: text("the path of a file", "file: /run/secrets/postern/NAME"),
+  env: text("the name of an environment variable", "env: TICKETS_TOKEN"),
+};
+
+/** A source and what stands in it. */
+function sourceAt(pattern: string): { [pattern: string]: Expectation } {
+  const parts = Object.entries(sourceParts).map(([part, expectation]) => [`${pattern}.${part}`, expectation]);
+  return { [pattern]: secretSource, ...Object.fromEntries(parts) };
+}
+
+const gateway: { readonly [pattern: string]: Expectation } = {
+  "": text("a map of keys", "relay: { … }, servers: { … } and policy: ./policy.yaml, as in config/gateway.yaml"),
+  relay: text("a map", "relay: { url: wss://relay.example.com, tunnel: acme, token: { file: PATH } }"),
+  "relay.url": text("a wss:// address", "url: wss://relay.example.com"),
+  "relay.tunnel": text("a name: a-z, 0-9 and -, at most 63", "tunnel: acme"),
+  ...sourceAt("relay.token"),
+  "relay.connections": text("1", "connections: 1"),
+  "relay.ca": text("the path of a PEM file", "ca: /etc/postern/relay-ca.pem"),
+  vault: text("a map", "vault: { address: https://vault.internal:8200, auth: { … } }"),
+  "vault.address": text("an https:// address", "address: https://vault.internal:8200"),
+  "vault.namespace": text("the name of a namespace", "namespace: platform"),
+  "vault.ca": text("the path of a PEM file", "ca: /etc/postern/vault-ca.pem"),
+  "vault.auth": text("a map that says how to log in", "auth: { method: approle, roleId: …, secretId: { file: PATH } }"),
+  "vault.auth.method": text("token or approle", "method: approle"),
+  "vault.auth.mount": text("the path of the auth method", "mount: approle"),
+  ...sourceAt("vault.auth.token"),
+  ...sourceAt("vault.auth.secretId"),
+  ...sourceAt("vault.auth.roleId"),
+  "vault.auth.roleId": text("a role id, or a source of one", "roleId: { file: /run/secrets/postern/role-id }"),
+  "vault.ttl": text("a duration", "ttl: 60s"),
+  "vault.staleFor": text("a duration", "staleFor: 2h"),
+  servers: text("a map of servers by name", "servers: { tickets: { url: http://tickets.internal:8080/mcp } }"),
+  "servers.*": text("a map", "{ url: http://tickets.internal:8080/mcp }"),
+  "servers.*.url": text("an http:// or https:// address", "url: http://tickets.internal:8080/mcp"),
+  "servers.*.credential": text("a map", "credential: { type: bearer, token: { file: PATH } }"),
+  "servers.*.credential.type": text("bearer or header", "type: bearer"),
+  ...sourceAt("servers.*.credential.token"),
+  ...sourceAt("servers.*.credential.value"),
+  "servers.*.credential.name": text("the name of a header", "name: X-Api-Key"),
+  "servers.*.credential.prefix": text("text that stands before the value", 'prefix: "Token "'),
+  policy: text("the path of a policy file, or the policy itself", "policy: ./policy.yaml"),
+  agents: text("a map", "agents: { verify: relay }"),
+  "agents.verify": text("relay", "verify: relay"),
+  gateway: text("a map", "gateway: { id: edge-1 }"),
+  "gateway.id": text("a name of this replica", "id: edge-1"),
+  admin: text("a map", 'admin: { listen: "127.0.0.1:9464" }'),
+  "admin.listen": listen,
+  audit: text("a map", "audit: { file: /var/log/postern/audit.jsonl, onError: deny }"),
+  "audit.file": text("the path of a file", "file: /var/log/postern/audit.jsonl"),
+  "audit.onError": text("deny or continue", "onError: deny"),
+  limits: text("a map", "limits: { requestBytes: 4MiB, streams: 2048 }"),
+  "limits.requestBytes": text("a size", "requestBytes: 4MiB"),
+  "limits.streams": text("a whole number from 1 to 65536", "streams: 2048"),
+  timeouts: text("a map", "timeouts: { firstByte: 5m, idle: 10m }"),
+  "timeouts.firstByte": text("a duration", "firstByte: 5m"),
+  "timeouts.idle": text("a duration", "idle: 10m"),
+};
+
+const relay: { readonly [pattern: string]: Expectation } = {
+  "": text("a map of keys", "publicUrl: https://relay.example.com and tunnels: { … }, as in config/relay.yaml"),
+  listen: { ...listen, example: '"0.0.0.0:8080"' },
+  publicUrl: text("an https:// address", "publicUrl: https://relay.example.com"),
+  allowedHosts: text("a list of hosts", "allowedHosts: [relay.internal]"),
+  "allowedHosts[]": text("a host, with its port unless that is the usual one", "relay.internal:8443"),
+  allowedOrigins: text("a list of origins", "allowedOrigins: [https://console.example.com]"),
+  "allowedOrigins[]": text("an origin", "https://console.example.com"),
+  trustedProxies: text("an empty list", "trustedProxies: []"),
+  admin: text("a map", 'admin: { listen: "127.0.0.1:9465" }'),
+  "admin.listen": { ...listen, example: '"127.0.0.1:9465"' },
+  tunnels: text("a map of tunnels by name", "tunnels: { acme: { gateways: [ … ], agents: [ … ] } }"),
+  "tunnels.*": text("a map", "{ gateways: [ { name: edge, tokenSha256: [HASH] } ], agents: [ … ] }"),
+  "tunnels.*.gateways": text("a list of gateways", "gateways: [ { name: edge, tokenSha256: [HASH] } ]"),
+  "tunnels.*.gateways[]": text("a map", "{ name: edge, tokenSha256: [HASH] }"),
+  "tunnels.*.gateways[].name": text("a name: a-z, 0-9 and -, at most 63", "name: edge"),
+  "tunnels.*.gateways[].tokenSha256": text("a list of hashes", 'tokenSha256: ["HASH"]   (postern token new prints it)'),
+  "tunnels.*.gateways[].tokenSha256[]": text("a hash", '"HASH"   (postern token new prints it)'),
+  "tunnels.*.agents": text("a list of agents", "agents: [ { name: claude-prod, keySha256: [HASH], servers: [tickets] } ]"),
+  "tunnels.*.agents[]": text("a map", "{ name: claude-prod, keySha256: [HASH], servers: [tickets] }"),
+  "tunnels.*.agents[].name": text("a name: a-z, 0-9 and -, at most 63", "name: claude-prod"),
+  "tunnels.*.agents[].keySha256": text("a list of hashes", 'keySha256: ["HASH"]   (postern token new --kind agent prints it)'),
+  "tunnels.*.agents[].keySha256[]": text("a hash", '"HASH"   (postern token new --kind agent prints it)'),
+  "tunnels.*.agents[].servers": text("a list of server names", 'servers: [tickets]   (["*"] for all of them)'),
+  "tunnels.*.agents[].servers[]": text("the name of a server", "tickets"),
+  limits: text("a map", "limits: { streamsPerAgent: 256, streamsPerConnection: 2048, headerBytes: 64KiB }"),
+  "limits.streamsPerAgent": text("a whole number from 1 to 65536", "streamsPerAgent: 256"),
+  "limits.streamsPerConnection": text("a whole number from 1 to 65536", "streamsPerConnection: 2048"),
+  "limits.headerBytes": text("a size", "headerBytes: 64KiB"),
+  "limits.connections": text("a whole number from 1 to 65536", "connections: 4096"),
+  "limits.upgradesPerMinute": text("a whole number from 1 to 65536", "upgradesPerMinute: 60"),
+};
+
+const patternKinds = ["tools", "prompts", "resources", "resourceTemplates"];
+
+function grantAt(prefix: string): { [pattern: string]: Expectation } {
+  const entries: [string, Expectation][] = patternKinds.flatMap((kind) => [
+    [`${prefix}.${kind}`, text("a list of rules", `${kind}: [${examplePattern(kind)}]   ([] allows none)`)],
+    [`${prefix}.${kind}[]`, text("a pattern, or { name, except }", examplePattern(kind))],
+    [`${prefix}.${kind}[].name`, text("a pattern", `name: ${examplePattern(kind)}`)],
+    [`${prefix}.${kind}[].except`, text("a list of patterns", 'except: ["delete_*"]')],
+    [`${prefix}.${kind}[].except[]`, text("a pattern", '"delete_*"')],
+  ]);
+  return Object.fromEntries([...entries, ...clientAt(prefix)]);
+}
+
+function denyAt(prefix: string): { [pattern: string]: Expectation } {
+  const entries: [string, Expectation][] = patternKinds.flatMap((kind) => [
+    [`${prefix}.${kind}`, text("a list of patterns", `${kind}: ["drop_*"]`)],
+    [`${prefix}.${kind}[]`, text("a pattern (deny has no rules with keys)", '"drop_*"')],
+  ]);
+  return Object.fromEntries([...entries, ...clientAt(prefix)]);
+}
+
+function clientAt(prefix: string): [string, Expectation][] {
+  return [
+    [`${prefix}.client`, text("a list of what the server may ask", "client: [elicitation]")],
+    [`${prefix}.client[]`, text("sampling, elicitation or roots", "elicitation")],
+  ];
+}
+
+function examplePattern(kind: string): string {
+  if (kind === "resources") return '"ticket://open/*"';
+  if (kind === "resourceTemplates") return '"ticket://{id}"';
+  return kind === "prompts" ? "summarize" : "search_issues";
+}
+
+const policy: { readonly [pattern: string]: Expectation } = {
+  "": text("a map of keys", "version: 1 and servers: { … }, as in config/policy.yaml"),
+  version: text("1", "version: 1"),
+  servers: text("a map of servers by name", "servers: { tickets: { tools: [search_issues] } }"),
+  "servers.*": text("a map", "{ tools: [search_issues] }"),
+  ...grantAt("servers.*"),
+  "servers.*.grants": text("a list of grants", "grants: [ { tools: [search_issues] } ]"),
+  "servers.*.grants[]": text("a map", "{ tools: [search_issues] }"),
+  ...grantAt("servers.*.grants[]"),
+  "servers.*.deny": text("a map of pattern lists", 'deny: { tools: ["drop_*"] }'),
+  ...denyAt("servers.*.deny"),
+};
+
+/** The one table of what is meant where; the patterns have `*` for a name and `[]` for an index. */
+export const expectations: { readonly [kind in DocumentKind]: { readonly [pattern: string]: Expectation } } = {
+  gateway,
+  relay,
+  policy,
+};
+
+/** What is meant at `path`. A test holds that every place of the three schemas has an entry. */
+export function expectationAt(kind: DocumentKind, path: Path): Expectation {
+  return expectations[kind][patternOf(path)] ?? { expects: "something else", example: "see config/ for examples" };
+}
+
+/** Maps whose keys are the author's own names. */
+const namedMaps = new Set(["servers", "tunnels"]);
+
+/** `servers.*.tools[]` for `servers.tickets.tools[1]`. */
+export function patternOf(path: Path): string {
+  let pattern = "";
+  path.forEach((step, i) => {
+    if (typeof step === "number") pattern += "[]";
+    else if (i === 1 && namedMaps.has(String(path[0]))) pattern += ".*";
+    else pattern += i === 0 ? step : `.${step}`;
+  });
+  return pattern;
+}

@@ -1,0 +1,116 @@
+/**
+ * One value that is loaded, kept fresh, and still served for a while when its store is away.
+ *
+ * 1. However many ask, one load runs.
+ * 2. A store that says no ends the old value at once; only a store that is away lets it go on serving.
+ * 3. A failure is remembered for a moment, so that callers cannot hammer a store through us.
+ */
+import type { Clock } from "../lib/index.ts";
+import { CredentialError } from "./errors.ts";
+
+export interface CachedOptions<T> {
+  /** Must reject with `CredentialError` only, and within a deadline of its own. */
+  readonly load: () => Promise<T>;
+  readonly freshMs: number;
+  readonly staleForMs: number;
+  readonly clock: Clock;
+  readonly random: () => number;
+  /** The first failure of a run of failures that an old value hides. */
+  readonly onStale?: (error: CredentialError) => void;
+  /** The load after such a run that worked again. */
+  readonly onRecovered?: () => void;
+}
+
+interface Held<T> {
+  readonly value: T;
+  readonly freshUntil: number;
+  /** Until then an old value serves while a refresh runs; after it callers wait for the refresh. */
+  readonly lingerUntil: number;
+  readonly staleUntil: number;
+}
+
+export class Cached<T> {
+  readonly #options: CachedOptions<T>;
+  #held: Held<T> | undefined;
+  #flight: Promise<T> | undefined;
+  #failure: CredentialError | undefined;
+  #retryAt = Number.NEGATIVE_INFINITY;
+
+  constructor(options: CachedOptions<T>) {
+    this.#options = options;
+  }
+
+  /** The value itself while it is at hand, else a promise of it. Throws or rejects with `CredentialError`. */
+  get(): T | Promise<T> {
+    const now = this.#options.clock.now();
+    const held = this.#held;
+    return held !== undefined && now < held.freshUntil ? held.value : this.#getLate(now, held);
+  }
+
+  #getLate(now: number, held: Held<T> | undefined): T | Promise<T> {
+    const waits = this.#failure !== undefined && now < this.#retryAt;
+    if (held !== undefined && now < held.staleUntil) {
+      if (waits) return held.value;
+      const flight = this.#load();
+      return this.#failure !== undefined || now < held.lingerUntil ? held.value : flight;
+    }
+    this.#held = undefined;
+    if (waits && this.#failure !== undefined) throw this.#failure;
+    return this.#load();
+  }
+
+  #load(): Promise<T> {
+    if (this.#flight !== undefined) return this.#flight;
+    const startedAt = this.#options.clock.now();
+    const flight = this.#options.load().then(
+      (value) => this.#keep(value, startedAt),
+      (error: unknown) => this.#fail(error),
+    );
+    this.#flight = flight;
+    // Nobody may be waiting for a background refresh; its failure is kept in #failure.
+    flight.catch(() => undefined);
+    return flight;
+  }
+
+  /** Ages count from before the request, so a slow answer is not believed for longer. */
+  #keep(value: T, startedAt: number): T {
+    const { freshMs, staleForMs, onRecovered } = this.#options;
+    const freshUntil = startedAt + freshMs;
+    const staleUntil = freshUntil + staleForMs;
+    const recovered = this.#failure !== undefined && this.#held !== undefined;
+    this.#flight = undefined;
+    this.#failure = undefined;
+    this.#held = { value, freshUntil, staleUntil, lingerUntil: Math.min(freshUntil + freshMs, staleUntil) };
+    if (recovered) onRecovered?.();
+    return value;
+  }
+
+  #fail(error: unknown): T {
+    const failure = error instanceof CredentialError ? error : unexpected();
+    const { clock, onStale } = this.#options;
+    const now = clock.now();
+    const isFirst = this.#failure === undefined;
+    this.#flight = undefined;
+    this.#failure = failure;
+    this.#retryAt = now + this.#pauseMs(failure);
+    const held = this.#held;
+    if (held !== undefined && failure.isAway && now < held.staleUntil) {
+      if (isFirst) onStale?.(failure);
+      return held.value;
+    }
+    this.#held = undefined;
+    throw failure;
+  }
+
+  /** A store that is away is tried again soon; a "no" stands for longer, and `Retry-After` is honoured up to a minute. */
+  #pauseMs(failure: CredentialError): number {
+    const { random } = this.#options;
+    const pause = failure.isAway ? 500 + random() * 1_500 : 5_000 + random() * 25_000;
+    return Math.max(pause, Math.min(failure.retryAfterMs ?? 0, 60_000));
+  }
+}
+
+/** A load broke its promise: whatever it threw may quote a secret, so none of it is kept. */
+function unexpected(): CredentialError {
+  return new CredentialError("store-failing", "reading the secret failed unexpectedly", "report this as a defect");
+}

@@ -1,0 +1,255 @@
+import type { Clock, Secret } from "../lib/index.ts";
+import type { Logger } from "../telemetry/index.ts";
+import { Cached } from "./cache.ts";
+import { CredentialError } from "./errors.ts";
+import { type CredentialOptions, describeSource, type Source, type VaultOptions, type VaultSource } from "./options.ts";
+import { type Injection, type Shape, shapeOf } from "./shapes.ts";
+import { type Environment, LocalReader } from "./sources.ts";
+import { TokenManager } from "./vault-auth.ts";
+import { KvReader, type KvRecord } from "./vault-kv.ts";
+import { createLogin } from "./vault-login.ts";
+import { encodePath } from "./vault-path.ts";
+import { createVaultTransport, type VaultTransport } from "./vault-transport.ts";
+
+export interface CredentialsOptions {
+  readonly vault?: VaultOptions | undefined;
+  /** Every configured server; undefined for one that needs no credential. */
+  readonly servers: Readonly<Record<string, CredentialOptions | undefined>>;
+  readonly clock: Clock;
+  /** Numbers in [0, 1). */
+  readonly random: () => number;
+  readonly logger: Logger;
+  /** Variables that are read as secrets are removed from it. */
+  readonly env: Environment;
+}
+
+export interface ServerCredential {
+  /**
+   * What to add to one upstream call: at once while the secret is at hand, else a promise. Throws or rejects with
+   * `CredentialError`; then the call must not be made. Read it for every call, it changes when the secret does.
+   */
+  inject(): Injection | Promise<Injection>;
+  /** Lower-case names of the headers it sets, which agents must not send. */
+  headerNames(): readonly string[];
+}
+
+export interface Credentials {
+  /** Throws `not-configured` for a server that was not among the options. */
+  forServer(server: string): ServerCredential;
+  /** Ends requests and timers; revokes a token that we logged in for, if the store answers within 2 s. */
+  close(): Promise<void>;
+}
+
+/** A secret as a server's credential sees it: the same object until it changes. */
+type ReadSource = () => Secret | Promise<Secret>;
+
+/** How long a file is not read again. */
+const fileFreshMs = 1_000;
+const defaultTtlMs = 60_000;
+const defaultStaleForMs = 2 * 3_600_000;
+
+/**
+ * The credentials of all servers. Connects to nothing until the first `inject()`. Throws `not-configured` for options
+ * that cannot work: a vault source without `vault`, a plain `http` address that is not loopback, a header that may not be set.
+ */
+export function createCredentials(options: CredentialsOptions): Credentials {
+  const reader = new LocalReader(options);
+  const store = options.vault === undefined ? undefined : new Store(options.vault, options, reader);
+  const known = new Map<string, ServerCredential>();
+  for (const [server, credential] of Object.entries(options.servers)) {
+    known.set(
+      server,
+      credential === undefined ? noCredential : openCredential(server, credential, options, reader, store),
+    );
+  }
+  return {
+    forServer(server) {
+      const found = known.get(server);
+      if (found !== undefined) return found;
+      throw new CredentialError("not-configured", `server ${server} is not configured`, "name it under servers");
+    },
+    close: async () => await store?.close(),
+  };
+}
+
+const noInjection: Injection = { headers: [] };
+const noCredential: ServerCredential = { inject: () => noInjection, headerNames: () => [] };
+
+function openCredential(
+  server: string,
+  credential: CredentialOptions,
+  options: CredentialsOptions,
+  reader: LocalReader,
+  store: Store | undefined,
+): ServerCredential {
+  const source = credential.type === "bearer" ? credential.token : credential.value;
+  const logger = options.logger.with({ server });
+  const read = "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
+  return new ShapedCredential(shapeOf(credential), read, describeSource(source), logger);
+}
+
+function readerOf(store: Store | undefined, source: VaultSource): ReadSource {
+  if (store !== undefined) return store.open(source);
+  throw new CredentialError("not-configured", `${describeSource(source)} needs a store`, "write the section vault");
+}
+
+/** A variable is read once; a file again for every use that is more than a second after the last. */
+function localReaderOf(
+  source: Exclude<Source, VaultSource>,
+  options: CredentialsOptions,
+  reader: LocalReader,
+): ReadSource {
+  const freshMs = "env" in source ? Number.POSITIVE_INFINITY : fileFreshMs;
+  const { clock, random } = options;
+  const cached = new Cached({ load: () => reader.read(source), freshMs, staleForMs: 0, clock, random });
+  return () => cached.get();
+}
+
+class ShapedCredential implements ServerCredential {
+  readonly #shape: Shape;
+  readonly #read: ReadSource;
+  readonly #place: string;
+  readonly #logger: Logger;
+  readonly #names: readonly string[];
+  #last: { readonly secret: Secret; readonly injection: Injection } | undefined;
+  #failure: string | undefined;
+
+  constructor(shape: Shape, read: ReadSource, place: string, logger: Logger) {
+    this.#shape = shape;
+    this.#read = read;
+    this.#place = place;
+    this.#logger = logger;
+    this.#names = [shape.name.toLowerCase()];
+  }
+
+  headerNames(): readonly string[] {
+    return this.#names;
+  }
+
+  inject(): Injection | Promise<Injection> {
+    try {
+      const secret = this.#read();
+      return secret instanceof Promise ? this.#injectLater(secret) : this.#build(secret);
+    } catch (error) {
+      throw this.#report(error);
+    }
+  }
+
+  async #injectLater(secret: Promise<Secret>): Promise<Injection> {
+    try {
+      return this.#build(await secret);
+    } catch (error) {
+      throw this.#report(error);
+    }
+  }
+
+  #build(secret: Secret): Injection {
+    if (this.#last?.secret === secret) return this.#last.injection;
+    const injection = this.#shape.build(secret, this.#place);
+    this.#last = { secret, injection };
+    this.#failure = undefined;
+    return injection;
+  }
+
+  /** One log line per run of one failure; each call still gets the error. */
+  #report(error: unknown): unknown {
+    if (!(error instanceof CredentialError)) return error;
+    this.#last = undefined;
+    if (this.#failure !== error.message) {
+      this.#failure = error.message;
+      const { code, cure, message, status } = error;
+      this.#logger.error("credential failed", {
+        code,
+        cure,
+        reason: message,
+        ...(status === undefined ? {} : { status }),
+      });
+    }
+    return error;
+  }
+}
+
+/** One Vault or OpenBao server, and what was read from it. */
+class Store {
+  readonly #options: VaultOptions;
+  readonly #deps: CredentialsOptions;
+  readonly #transport: VaultTransport;
+  readonly #tokens: TokenManager;
+  readonly #kv: KvReader;
+  /** Keyed by encoded mount and path, in which a space cannot occur. */
+  readonly #records = new Map<string, Cached<KvRecord>>();
+
+  constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
+    const { clock, random, logger } = deps;
+    this.#options = options;
+    this.#deps = deps;
+    const { namespace, ca } = options;
+    this.#transport = createVaultTransport({ address: checkAddress(options.address), namespace, ca, clock });
+    const transport = this.#transport;
+    this.#tokens = new TokenManager({
+      login: createLogin(options.auth, transport, reader),
+      transport,
+      clock,
+      random,
+      logger,
+    });
+    this.#kv = new KvReader({ transport, tokens: this.#tokens, clock });
+  }
+
+  /** Sources that name the same entry share one read. */
+  open(source: VaultSource): ReadSource {
+    const { mount, path, field } = source.vault;
+    const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
+    const record = this.#records.get(key) ?? this.#cache(mount, path);
+    this.#records.set(key, record);
+    return () => {
+      const value = record.get();
+      return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
+    };
+  }
+
+  #cache(mount: string, path: string): Cached<KvRecord> {
+    const { clock, random } = this.#deps;
+    const logger = this.#deps.logger.with({ store: this.#transport.address, path: `${mount}/data/${path}` });
+    return new Cached({
+      load: () => this.#kv.read(mount, path),
+      freshMs: this.#options.ttlMs ?? defaultTtlMs,
+      staleForMs: this.#options.staleForMs ?? defaultStaleForMs,
+      clock,
+      random,
+      onStale: ({ code, cure, message }) =>
+        logger.warn("store away, older secret serves", { code, cure, reason: message }),
+      onRecovered: () => logger.info("store back"),
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#tokens.close();
+    await this.#transport.close();
+  }
+}
+
+/** The address as node-vault needs it; a token must not cross a network in the clear. */
+function checkAddress(address: string): string {
+  const url = URL.canParse(address) ? new URL(address) : undefined;
+  const isSafe = url?.protocol === "https:" || (url?.protocol === "http:" && isLoopback(url.hostname));
+  if (
+    url === undefined ||
+    !isSafe ||
+    url.username !== "" ||
+    url.password !== "" ||
+    url.search !== "" ||
+    url.hash !== ""
+  ) {
+    throw new CredentialError(
+      "not-configured",
+      "vault.address cannot be used",
+      "write https://host:port, or http:// on loopback",
+    );
+  }
+  return url.href.replace(/\/$/, "");
+}
+
+function isLoopback(host: string): boolean {
+  return host === "localhost" || host === "[::1]" || /^127(?:\.\d{1,3}){3}$/.test(host);
+}

@@ -1,0 +1,71 @@
+/** Why a secret could not be had. */
+export type CredentialErrorCode =
+  | "not-configured"
+  | "source-missing"
+  | "source-unsafe"
+  | "source-unreadable"
+  | "value-empty"
+  | "value-invalid"
+  | "store-unreachable"
+  | "store-timeout"
+  | "store-sealed"
+  | "store-not-initialised"
+  | "store-redirects"
+  | "store-rate-limited"
+  | "store-failing"
+  | "store-bad-answer"
+  | "login-denied"
+  | "token-limited"
+  | "denied"
+  | "not-found"
+  | "deleted"
+  | "wrong-kv-version"
+  | "field-missing"
+  | "field-empty"
+  | "field-not-string"
+  | "closed";
+
+/** The store could not answer, which says nothing about the secret: an older value may still serve. */
+const awayCodes: ReadonlySet<CredentialErrorCode> = new Set([
+  "store-unreachable",
+  "store-timeout",
+  "store-sealed",
+  "store-not-initialised",
+  "store-redirects",
+  "store-rate-limited",
+  "store-failing",
+  "store-bad-answer",
+]);
+
+/**
+ * A credential failure for the gateway's own log and audit; an agent is told nothing of it. Message and cure name
+ * places (mount, path, field, file, variable), never a value, and there is no `cause`: causes carry headers and bodies.
+ */
+export class CredentialError extends Error {
+  override readonly name = "CredentialError";
+  readonly code: CredentialErrorCode;
+  /** What a person can do about it. */
+  readonly cure: string;
+  /** The store's HTTP status, where it answered. */
+  readonly status: number | undefined;
+  /** What the store asked us to wait. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(
+    code: CredentialErrorCode,
+    message: string,
+    cure: string,
+    answer: { readonly status?: number | undefined; readonly retryAfterMs?: number | undefined } = {},
+  ) {
+    super(message);
+    this.code = code;
+    this.cure = cure;
+    this.status = answer.status;
+    this.retryAfterMs = answer.retryAfterMs;
+  }
+
+  /** Whether the store was away, rather than saying no. */
+  get isAway(): boolean {
+    return awayCodes.has(this.code);
+  }
+}

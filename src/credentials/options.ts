@@ -1,0 +1,70 @@
+/** What cli hands this room: DESIGN 4.2 after config has checked it, with durations in milliseconds. */
+
+export interface FileSource {
+  /** An absolute path. */
+  readonly file: string;
+}
+
+export interface EnvSource {
+  readonly env: string;
+}
+
+export interface VaultSource {
+  readonly vault: { readonly mount: string; readonly path: string; readonly field: string };
+}
+
+/** A source that needs no store, as the store's own login must. */
+export type LocalSource = FileSource | EnvSource;
+
+export type Source = LocalSource | VaultSource;
+
+export interface BearerOptions {
+  readonly type: "bearer";
+  readonly token: Source;
+}
+
+export interface HeaderOptions {
+  readonly type: "header";
+  readonly name: string;
+  readonly value: Source;
+  /** Put before the value as it stands, so a separating space belongs to it. */
+  readonly prefix?: string | undefined;
+}
+
+export type CredentialOptions = BearerOptions | HeaderOptions;
+
+export interface TokenAuthOptions {
+  readonly method: "token";
+  readonly token: LocalSource;
+}
+
+export interface AppRoleAuthOptions {
+  readonly method: "approle";
+  readonly roleId: string | LocalSource;
+  readonly secretId: LocalSource;
+  /** Default `approle`. */
+  readonly mount?: string | undefined;
+}
+
+export type VaultAuthOptions = TokenAuthOptions | AppRoleAuthOptions;
+
+export interface VaultOptions {
+  /** `https://…`, or `http://…` on loopback. */
+  readonly address: string;
+  readonly namespace?: string | undefined;
+  /** A PEM file; read again for each new connection. */
+  readonly ca?: string | undefined;
+  readonly auth: VaultAuthOptions;
+  /** How long a value is fresh; default 60 s. */
+  readonly ttlMs?: number | undefined;
+  /** How long past that it still serves while the store is away; default 2 h, 0 is strict. */
+  readonly staleForMs?: number | undefined;
+}
+
+/** How a source is named in messages and logs. */
+export function describeSource(source: Source): string {
+  if ("file" in source) return `file ${source.file}`;
+  if ("env" in source) return `environment variable ${source.env}`;
+  const { mount, path, field } = source.vault;
+  return `field ${field} of ${mount}/data/${path}`;
+}

@@ -1,0 +1,250 @@
+/**
+ * The store's token for us: got once for all callers, kept alive, replaced when it cannot be.
+ *
+ * 1. One login runs at a time, and one life at a time: what belongs to an earlier epoch is discarded when it arrives.
+ * 2. The rhythm follows the lease that was granted, not the one that was asked for.
+ * 3. A 403 does not say whether the token or the policy is to blame; `judgeDenial` asks once, and nobody loops.
+ */
+import { Backoff, type Clock, type Secret } from "../lib/index.ts";
+import type { Logger } from "../telemetry/index.ts";
+import { CredentialError } from "./errors.ts";
+import { LongTimer } from "./long-timer.ts";
+import { explainFailure, VaultFailure } from "./vault-failure.ts";
+import { type Grant, renewedGrant, type VaultLogin } from "./vault-login.ts";
+import type { VaultTransport } from "./vault-transport.ts";
+
+export interface TokenManagerOptions {
+  readonly login: VaultLogin;
+  readonly transport: VaultTransport;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly logger: Logger;
+}
+
+interface Valid {
+  readonly kind: "valid";
+  readonly grant: Grant;
+  /** Monotonic and wall time: whichever passes first ends it, since one stands still in a suspended machine. */
+  readonly expiresAt: number;
+  readonly expiresAtWall: number;
+  /** How to stay alive: a lease that was cut short is near its maximum and will not grow again. */
+  readonly next: "renew" | "log-in";
+  /** The check of this token after a 403. */
+  check?: { readonly at: number; readonly isAlive: Promise<boolean> };
+}
+
+type State =
+  | { readonly kind: "none" }
+  | { readonly kind: "logging-in"; readonly done: Promise<Secret> }
+  | Valid
+  | { readonly kind: "failed"; readonly error: CredentialError; readonly retryAt: number }
+  | { readonly kind: "closed" };
+
+const checkEveryMs = 30_000;
+const minRefreshMs = 500;
+const revokeDeadlineMs = 2_000;
+
+export class TokenManager {
+  readonly #options: TokenManagerOptions;
+  readonly #timer: LongTimer;
+  readonly #backoff: Backoff;
+  #state: State = { kind: "none" };
+  #epoch = 0;
+  #login: Promise<Grant> | undefined;
+
+  constructor(options: TokenManagerOptions) {
+    this.#options = options;
+    this.#timer = new LongTimer(options.clock);
+    this.#backoff = new Backoff({ baseMs: 1_000, capMs: 60_000, random: options.random });
+  }
+
+  /** The token to send now. Rejects with `CredentialError`. */
+  async current(): Promise<Secret> {
+    const state = this.#state;
+    switch (state.kind) {
+      case "closed":
+        throw closedError();
+      case "valid":
+        return this.#hasExpired(state) ? await this.#begin() : state.grant.token;
+      case "logging-in":
+        return await state.done;
+      case "failed":
+        if (this.#options.clock.now() < state.retryAt) throw state.error;
+        return await this.#begin();
+      case "none":
+        return await this.#begin();
+    }
+  }
+
+  /** Whether a read that `token` was refused should be tried once more, with the token that is current then. */
+  async judgeDenial(token: Secret): Promise<"retry" | "denied"> {
+    const state = this.#state;
+    if (state.kind !== "valid" || state.grant.token !== token) return "retry";
+    if (await this.#isAlive(state)) return "denied";
+    if (this.#state === state) this.#enter({ kind: "none" });
+    return "retry";
+  }
+
+  /** Stops every timer. A token that we were granted is revoked, if the store answers soon. */
+  async close(): Promise<void> {
+    const state = this.#state;
+    if (state.kind === "closed") return;
+    this.#enter({ kind: "closed" });
+    if (state.kind !== "valid" || !this.#options.login.ownsToken) return;
+    const { transport, clock } = this.#options;
+    await new Promise<void>((resolve) => {
+      const timer = clock.after(revokeDeadlineMs, resolve);
+      const end = (): void => {
+        timer.cancel();
+        resolve();
+      };
+      transport.write("auth/token/revoke-self", {}, state.grant.token).then(end, end);
+    });
+  }
+
+  /** Every change of life passes here: it disarms the timer and outdates whatever is still on its way. */
+  #enter(state: State): void {
+    this.#epoch += 1;
+    this.#timer.cancel();
+    this.#state = state;
+  }
+
+  #begin(): Promise<Secret> {
+    const epoch = this.#epoch + 1;
+    const startedAt = this.#options.clock.now();
+    const done = this.#logIn().then(
+      (grant) => {
+        if (epoch !== this.#epoch) return this.current();
+        this.#adopt(grant, startedAt, undefined);
+        return grant.token;
+      },
+      (error: unknown) => {
+        if (epoch === this.#epoch) this.#failLogin(error);
+        throw explainFailure(error, this.#options.transport.address);
+      },
+    );
+    this.#enter({ kind: "logging-in", done });
+    done.catch(() => undefined);
+    return done;
+  }
+
+  #logIn(): Promise<Grant> {
+    this.#login ??= this.#options.login.logIn().finally(() => {
+      this.#login = undefined;
+    });
+    return this.#login;
+  }
+
+  #failLogin(error: unknown): void {
+    const { transport, clock, logger } = this.#options;
+    const failure = explainFailure(error, transport.address);
+    const waitMs = Math.max(1_000, failure.retryAfterMs ?? 0, this.#backoff.nextMs());
+    this.#enter({ kind: "failed", error: failure, retryAt: clock.now() + waitMs });
+    logger.warn("store login failed", {
+      store: transport.address,
+      code: failure.code,
+      reason: failure.message,
+      cure: failure.cure,
+      waitMs,
+    });
+  }
+
+  #adopt(grant: Grant, startedAt: number, before: Grant | undefined): void {
+    const { clock, transport, logger } = this.#options;
+    const life = grant.leaseMs === 0 ? Number.POSITIVE_INFINITY : grant.leaseMs;
+    const isCut = before !== undefined && grant.leaseMs < before.leaseMs * 0.9;
+    const left = life - (clock.now() - startedAt);
+    this.#backoff.reset();
+    this.#enter({
+      kind: "valid",
+      grant,
+      expiresAt: startedAt + life,
+      expiresAtWall: clock.wall() + left,
+      next: grant.renewable && !isCut ? "renew" : "log-in",
+    });
+    this.#arm(grant);
+    logger.debug("store token granted", { store: transport.address, durationMs: grant.leaseMs });
+  }
+
+  /** At about two thirds of the lease, a little earlier at random so that replicas do not come together. */
+  #arm(grant: Grant): void {
+    if (grant.leaseMs === 0) return;
+    const share = 2 / 3 - 0.1 * this.#options.random();
+    this.#timer.set(Math.max(minRefreshMs, grant.leaseMs * share), () => this.#refresh());
+  }
+
+  #refresh(): void {
+    const state = this.#state;
+    if (state.kind !== "valid") return;
+    const { clock, transport } = this.#options;
+    const epoch = this.#epoch;
+    const startedAt = clock.now();
+    const { grant } = state;
+    const work =
+      state.next === "log-in"
+        ? this.#logIn()
+        : transport
+            .write("auth/token/renew-self", {}, grant.token)
+            .then((answer) => renewedGrant(grant.token, answer, transport.address));
+    work.then(
+      (next) => {
+        if (epoch === this.#epoch) this.#adopt(next, startedAt, state.next === "renew" ? grant : undefined);
+      },
+      (error: unknown) => {
+        if (epoch === this.#epoch) this.#failRefresh(error, state);
+      },
+    );
+  }
+
+  /** The token in hand is used to its end; only then does a failure reach callers. */
+  #failRefresh(error: unknown, state: Valid): void {
+    const { transport, logger } = this.#options;
+    if (state.next === "renew" && isNo(error)) {
+      // At its maximum a token is refused renewal for ever: only a login helps.
+      this.#enter({ ...state, next: "log-in" });
+      this.#refresh();
+      return;
+    }
+    const failure = explainFailure(error, transport.address);
+    const waitMs = Math.max(1_000, failure.retryAfterMs ?? 0, this.#backoff.nextMs());
+    logger.warn("store token not renewed", {
+      store: transport.address,
+      code: failure.code,
+      reason: failure.message,
+      cure: failure.cure,
+      waitMs,
+    });
+    if (this.#hasExpired(state)) this.#enter({ kind: "none" });
+    else this.#timer.set(waitMs, () => this.#refresh());
+  }
+
+  #hasExpired(state: Valid): boolean {
+    const { clock } = this.#options;
+    return clock.now() >= state.expiresAt || clock.wall() >= state.expiresAtWall;
+  }
+
+  #isAlive(state: Valid): Promise<boolean> {
+    const { clock, transport } = this.#options;
+    const now = clock.now();
+    if (state.check !== undefined && now - state.check.at < checkEveryMs) return state.check.isAlive;
+    const isAlive = transport.read("auth/token/lookup-self", state.grant.token).then(
+      () => true,
+      (error: unknown) => {
+        if (isNo(error)) return false;
+        throw explainFailure(error, transport.address);
+      },
+    );
+    state.check = { at: now, isAlive };
+    // A check that came to nothing is not remembered.
+    isAlive.catch(() => delete state.check);
+    return isAlive;
+  }
+}
+
+function isNo(error: unknown): boolean {
+  return error instanceof VaultFailure && (error.status === 403 || error.status === 400);
+}
+
+function closedError(): CredentialError {
+  return new CredentialError("closed", "the credentials are closed", "none needed while stopping");
+}

@@ -1,0 +1,115 @@
+import { Secret } from "../lib/index.ts";
+import { CredentialError } from "./errors.ts";
+import { type AppRoleAuthOptions, describeSource, type TokenAuthOptions, type VaultAuthOptions } from "./options.ts";
+import type { LocalReader } from "./sources.ts";
+import { explainFailure, VaultFailure } from "./vault-failure.ts";
+import { encodePath } from "./vault-path.ts";
+import { asObject, type VaultAnswer, type VaultTransport } from "./vault-transport.ts";
+
+/** A token as the store granted it. */
+export interface Grant {
+  readonly token: Secret;
+  /** The lease granted, never the one asked for; 0 is for ever. */
+  readonly leaseMs: number;
+  readonly renewable: boolean;
+}
+
+export interface VaultLogin {
+  /** A new grant; rejects with `CredentialError`. The local sources are read anew each time. */
+  logIn(): Promise<Grant>;
+  /** Whether a token that we got this way is ours to revoke. */
+  readonly ownsToken: boolean;
+}
+
+export function createLogin(auth: VaultAuthOptions, transport: VaultTransport, reader: LocalReader): VaultLogin {
+  if (auth.method === "token") return { ownsToken: false, logIn: () => adoptToken(auth, transport, reader) };
+  return { ownsToken: true, logIn: () => logInByRole(auth, transport, reader) };
+}
+
+/** A token made by somebody else: only the store knows its life. */
+async function adoptToken(auth: TokenAuthOptions, transport: VaultTransport, reader: LocalReader): Promise<Grant> {
+  const token = await reader.read(auth.token);
+  requirePlain(token, describeSource(auth.token));
+  try {
+    const data = asObject((await transport.read("auth/token/lookup-self", token))?.["data"]);
+    return grantOf(token, data, tokenLeaseMs(data), transport.address);
+  } catch (error) {
+    if (!isRefusal(error)) throw explainFailure(error, transport.address);
+    throw new CredentialError(
+      "login-denied",
+      `store ${transport.address} does not accept the token of ${describeSource(auth.token)}`,
+      `put a living token there; it needs "read" on auth/token/lookup-self, which the default policy grants`,
+      { status: 403 },
+    );
+  }
+}
+
+/** A last fraction of a second is reported as 0 too, so only the missing end tells that there is none. */
+function tokenLeaseMs(data: VaultAnswer): unknown {
+  const ttl = data?.["ttl"];
+  const isEndless = ttl === 0 && (data?.["expire_time"] ?? null) === null;
+  return ttl === 0 && !isEndless ? 1 : ttl;
+}
+
+async function logInByRole(auth: AppRoleAuthOptions, transport: VaultTransport, reader: LocalReader): Promise<Grant> {
+  const mount = auth.mount ?? "approle";
+  const roleId = typeof auth.roleId === "string" ? auth.roleId : (await reader.read(auth.roleId)).reveal();
+  const secretId = (await reader.read(auth.secretId)).reveal();
+  try {
+    const path = `auth/${encodePath(mount, "vault.auth.mount")}/login`;
+    const answer = await transport.write(path, { role_id: roleId, secret_id: secretId }, undefined);
+    const granted = asObject(answer?.["auth"]);
+    const token = granted?.["client_token"];
+    if (typeof token !== "string" || token === "") throw noGrant(transport.address);
+    const secret = new Secret(token);
+    requirePlain(secret, "the token granted");
+    return grantOf(secret, granted, granted?.["lease_duration"], transport.address);
+  } catch (error) {
+    if (!isRefusal(error)) throw explainFailure(error, transport.address);
+    throw new CredentialError(
+      "login-denied",
+      `store ${transport.address} refused the approle login at auth/${mount}`,
+      `check vault.auth.mount, roleId and the secret id in ${describeSource(auth.secretId)}, which may have expired or been used up`,
+      { status: error.status },
+    );
+  }
+}
+
+/** 400 is what the store says to a wrong role or secret id, 404 to a mount that is not there. */
+function isRefusal(error: unknown): error is VaultFailure {
+  return error instanceof VaultFailure && (error.status === 400 || error.status === 403 || error.status === 404);
+}
+
+function grantOf(token: Secret, data: VaultAnswer, leaseSeconds: unknown, address: string): Grant {
+  if (typeof leaseSeconds !== "number" || !Number.isFinite(leaseSeconds) || leaseSeconds < 0) throw noGrant(address);
+  const uses = data?.["num_uses"];
+  if (typeof uses === "number" && uses > 0) {
+    throw new CredentialError(
+      "token-limited",
+      "the store's token may be used a limited number of times only",
+      "set token_num_uses of the role to 0, since the gateway reads for as long as it runs",
+    );
+  }
+  const isBatch = data?.["token_type"] === "batch" || data?.["type"] === "batch";
+  return { token, leaseMs: leaseSeconds * 1_000, renewable: data?.["renewable"] === true && !isBatch };
+}
+
+/** The grant that `renew-self` answered with; the token stays the same. */
+export function renewedGrant(token: Secret, answer: VaultAnswer, address: string): Grant {
+  const granted = asObject(answer?.["auth"]);
+  return grantOf(token, granted, granted?.["lease_duration"], address);
+}
+
+/** What is no header value would be quoted by whoever fails to send it. */
+function requirePlain(token: Secret, place: string): void {
+  if (/^[\x21-\x7e]{1,8192}$/.test(token.reveal())) return;
+  throw new CredentialError("value-invalid", `${place} is no token`, "put the token alone there, on one line");
+}
+
+function noGrant(address: string): CredentialError {
+  return new CredentialError(
+    "store-bad-answer",
+    `store ${address} gave no usable answer to a login`,
+    "check that vault.address names Vault or OpenBao itself and no proxy",
+  );
+}

@@ -1,0 +1,24 @@
+import { CredentialError } from "./errors.ts";
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+const unfit = /[\u0000-\u001f\u007f]/;
+
+/**
+ * `path` percent-encoded segment by segment. Throws `not-configured` for what a URL parser or the store would read as
+ * another path: empty and dot segments, control characters, lone surrogates.
+ */
+export function encodePath(path: string, name: string): string {
+  return path
+    .split("/")
+    .map((segment) => {
+      if (segment === "" || segment === "." || segment === ".." || unfit.test(segment) || !segment.isWellFormed()) {
+        throw new CredentialError(
+          "not-configured",
+          `${name} is not a path in a store`,
+          "write segments joined by single slashes",
+        );
+      }
+      return encodeURIComponent(segment);
+    })
+    .join("/");
+}

@@ -1,0 +1,181 @@
+import { type Clock, formatPosition } from "../lib/index.ts";
+import type { Decision } from "../policy/index.ts";
+import type { Logger } from "../telemetry/index.ts";
+import { type LineTarget, LineWriter } from "./line-writer.ts";
+
+/**
+ * What happened, as JSON lines: a `decision` before a call leaves and an `outcome` after it ended, so that a crash cannot
+ * hide a call that ran. Arguments, results and credentials have no field here.
+ */
+
+export interface AuditOptions {
+  readonly target: LineTarget;
+  /** What happens to calls while no record can be written. */
+  readonly onError: "deny" | "continue";
+  /** Records waiting for the disk; default 8 MiB. */
+  readonly maxQueueBytes?: number;
+  /** How long one write may take; default 5 s. */
+  readonly writeTimeoutMs?: number;
+}
+
+export interface AuditSubject {
+  readonly exchangeId: string;
+  readonly requestId: string;
+  readonly principalId: string;
+  readonly server: string;
+  /** HTTP method. */
+  readonly verb: string;
+  /** JSON-RPC method; undefined for GET, DELETE, posted responses and what could not be read. */
+  readonly method: string | undefined;
+  /** Tool, prompt, URI or template; undefined where there is none. */
+  readonly name: string | undefined;
+}
+
+/** What the gateway decided itself, before any policy: for instance `batch` or `session`. */
+export interface Refused {
+  readonly kind: "refused";
+  readonly reason: string;
+}
+
+export interface AuditOutcome {
+  /** Undefined: the exchange was reset before a head. */
+  readonly status: number | undefined;
+  readonly by: "upstream" | "gateway" | undefined;
+  /** `complete`, or what broke it: a reset code, or an upstream's error code. */
+  readonly end: string;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+  readonly firstByteMs: number | undefined;
+  readonly durationMs: number;
+}
+
+export interface AuditWaiter {
+  /** `mayProceed` is false when the record could not be written and `onError` is `deny`. */
+  onAudited(mayProceed: boolean): void;
+}
+
+/** Longer names are cut: they are the agent's text. */
+const maxNameLength = 1024;
+const problemLogMs = 10_000;
+
+export class AuditLog {
+  readonly #writer: LineWriter;
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #tunnel: string;
+  readonly #gateway: string;
+  readonly #continuesOnError: boolean;
+  #position = 0;
+  #isWritable = true;
+  #lastProblemAt = Number.NEGATIVE_INFINITY;
+  #lostCount = 0;
+
+  /** Throws what `fs.openSync` throws. */
+  constructor(
+    options: AuditOptions,
+    context: { readonly tunnel: string; readonly gateway: string; readonly clock: Clock; readonly logger: Logger },
+  ) {
+    this.#clock = context.clock;
+    this.#logger = context.logger;
+    this.#tunnel = context.tunnel;
+    this.#gateway = context.gateway;
+    this.#continuesOnError = options.onError === "continue";
+    this.#writer = new LineWriter({
+      target: options.target,
+      clock: context.clock,
+      maxQueueBytes: options.maxQueueBytes ?? 8 * 1024 * 1024,
+      writeTimeoutMs: options.writeTimeoutMs ?? 5_000,
+      onProblem: (code) => this.#onProblem(code),
+    });
+  }
+
+  /** False from a failed write until one succeeds. */
+  get isWritable(): boolean {
+    return this.#isWritable;
+  }
+
+  /** Records that were not written since the start. */
+  get lostCount(): number {
+    return this.#lostCount;
+  }
+
+  /** Answers the waiter on a later tick, when the record is with the kernel. */
+  decision(subject: AuditSubject, decision: Decision | Refused, waiter: AuditWaiter): void {
+    const line = this.#line("decision", subject, {
+      decision: decision.kind === "allow" ? "allow" : "deny",
+      reason: decision.kind === "allow" ? undefined : decision.reason,
+      rule: decision.kind === "refused" ? undefined : decision.rule,
+      at: decision.kind === "refused" || decision.at === undefined ? undefined : formatPosition(decision.at),
+    });
+    const isQueued = this.#writer.append(line, {
+      onWritten: (isWritten) => {
+        if (isWritten) this.#isWritable = true;
+        waiter.onAudited(isWritten || this.#continuesOnError);
+      },
+    });
+    if (!isQueued) queueMicrotask(() => waiter.onAudited(this.#continuesOnError));
+  }
+
+  outcome(subject: AuditSubject, outcome: AuditOutcome): void {
+    this.#writer.append(
+      this.#line("outcome", subject, {
+        ...outcome,
+        firstByteMs: outcome.firstByteMs === undefined ? undefined : round(outcome.firstByteMs),
+        durationMs: round(outcome.durationMs),
+      }),
+    );
+  }
+
+  /** For log rotation. */
+  reopen(): void {
+    this.#writer.reopen();
+  }
+
+  /** Resolves when every record was written or given up. */
+  async close(): Promise<void> {
+    await this.#writer.close();
+  }
+
+  #line(event: string, subject: AuditSubject, rest: object): string {
+    this.#position += 1;
+    const { exchangeId, requestId, principalId, server, verb, method, name } = subject;
+    const record = {
+      event,
+      position: this.#position,
+      time: new Date(this.#clock.wall()).toISOString(),
+      gateway: this.#gateway,
+      tunnel: this.#tunnel,
+      exchangeId,
+      requestId,
+      principal: principalId,
+      server,
+      verb,
+      method: cut(method),
+      name: cut(name),
+      ...rest,
+    };
+    return `${JSON.stringify(record)}\n`;
+  }
+
+  #onProblem(code: string): void {
+    this.#isWritable = false;
+    this.#lostCount += 1;
+    const now = this.#clock.now();
+    if (now - this.#lastProblemAt < problemLogMs) return;
+    this.#lastProblemAt = now;
+    this.#logger.error("audit record not written", {
+      code,
+      count: this.#lostCount,
+      cure: "free space and permissions of the audit file; calls are refused until it can be written again",
+    });
+  }
+}
+
+function cut(text: string | undefined): string | undefined {
+  if (text === undefined || text.length <= maxNameLength) return text;
+  return `${text.slice(0, maxNameLength)}…`;
+}
+
+function round(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
+}

@@ -1,0 +1,189 @@
+import { headerValues, type RawHeaders } from "../lib/index.ts";
+import { refuse, rpcCodes } from "./codes.ts";
+import { isObject } from "./json.ts";
+import type { AgentMessage, Era, JsonObject, Refusal } from "./types.ts";
+
+/**
+ * Era of a request, and the headers that mirror its body (MCP 2026-07-28, basic/transports/streamable-http). The body is
+ * what is judged: a header that says otherwise is refused, since somebody behind the gateway might believe it.
+ */
+
+/** Revisions whose header rules are known; the upstream refuses any other by its own rule. */
+const modernRevision = "2026-07-28";
+const versionKey = "io.modelcontextprotocol/protocolVersion";
+const capabilitiesKey = "io.modelcontextprotocol/clientCapabilities";
+const revisionPattern = /^\d{4}-\d{2}-\d{2}$/;
+
+/** `protocolVersionHeader`: the value of MCP-Protocol-Version, if there is one. */
+export function eraOf(message: AgentMessage | undefined, protocolVersionHeader: string | undefined): Era {
+  const claim = metaOf(message)?.[versionKey];
+  const isModernHeader = protocolVersionHeader !== undefined && isModern(trimBlanks(protocolVersionHeader));
+  if (isModernHeader) return "modern";
+  if (claim === undefined) return "legacy";
+  // A legacy handshake stays one whatever stands in `_meta`, unless that is a whole modern envelope.
+  return message?.method === "initialize" && !hasModernEnvelope(message) ? "legacy" : "modern";
+}
+
+function isModern(version: string): boolean {
+  return version >= modernRevision;
+}
+
+function metaOf(message: AgentMessage | undefined): JsonObject | undefined {
+  const meta = message?.params?.["_meta"];
+  return isObject(meta) ? meta : undefined;
+}
+
+/** Whether `_meta` has the required members of the modern envelope, with values of the right type. */
+function hasModernEnvelope(message: AgentMessage): boolean {
+  const meta = metaOf(message);
+  const claim = meta?.[versionKey];
+  return typeof claim === "string" && isModern(claim) && isObject(meta?.[capabilitiesKey]);
+}
+
+/** Where the body holds what `Mcp-Name` mirrors (SEP-2243; SEP-2663 for tasks). */
+const nameSources: ReadonlyMap<string, string> = new Map([
+  ["tools/call", "name"],
+  ["prompts/get", "name"],
+  ["resources/read", "uri"],
+  ["tasks/get", "taskId"],
+  ["tasks/update", "taskId"],
+  ["tasks/cancel", "taskId"],
+]);
+
+interface MirrorHeaders {
+  readonly version: string | undefined;
+  readonly method: string | undefined;
+  readonly name: string | undefined;
+}
+
+/**
+ * Compares MCP-Protocol-Version, Mcp-Method and Mcp-Name with the body; 400 with -32020 when they disagree, or when a
+ * modern request that is otherwise whole lacks one. What else is wrong with a modern envelope is left for the upstream to
+ * refuse. `message` undefined: an exchange without a body (GET, DELETE).
+ */
+export function compareHeaders(
+  message: AgentMessage | undefined,
+  headers: RawHeaders,
+  era: Era,
+): Refusal | undefined {
+  const version = headerValues(headers, "mcp-protocol-version");
+  const method = headerValues(headers, "mcp-method");
+  const name = headerValues(headers, "mcp-name");
+  if (version.length > 1 || method.length > 1 || name.length > 1) return repeatedHeader();
+  const mirrors = { version: trimmed(version[0]), method: trimmed(method[0]), name: trimmed(name[0]) };
+  return (
+    compareVersion(message, mirrors.version) ??
+    compareMethod(message, mirrors.method) ??
+    compareName(message, mirrors.name) ??
+    (era === "modern" ? findMissing(message, mirrors) : undefined)
+  );
+}
+
+function repeatedHeader(): Refusal {
+  return refuse(400, rpcCodes.invalidRequest, "Invalid Request: a header repeats");
+}
+
+function mismatch(detail: string): Refusal {
+  return refuse(400, rpcCodes.headerMismatch, `Header mismatch: ${detail}`);
+}
+
+function compareVersion(message: AgentMessage | undefined, header: string | undefined): Refusal | undefined {
+  if (header === undefined) return undefined;
+  const claim = metaOf(message)?.[versionKey];
+  if (typeof claim === "string" && claim !== header) return mismatch("MCP-Protocol-Version differs from the body");
+  if (message?.method === "initialize" && isModern(header) && !hasModernEnvelope(message)) {
+    return mismatch("initialize belongs to an older revision than MCP-Protocol-Version");
+  }
+  if (typeof claim === "string" || revisionPattern.test(header)) return undefined;
+  return refuse(400, rpcCodes.invalidRequest, "Invalid Request: malformed MCP-Protocol-Version");
+}
+
+function compareMethod(message: AgentMessage | undefined, header: string | undefined): Refusal | undefined {
+  if (header === undefined || message === undefined || header === message.method) return undefined;
+  return mismatch("Mcp-Method differs from the body");
+}
+
+function compareName(message: AgentMessage | undefined, header: string | undefined): Refusal | undefined {
+  const source = nameSources.get(message?.method ?? "");
+  if (header === undefined || source === undefined) return undefined;
+  const decoded = decodeMirrored(header);
+  if (decoded === undefined) return mismatch("Mcp-Name is wrongly encoded");
+  const value = message?.params?.[source];
+  return typeof value === "string" && value !== decoded ? mismatch("Mcp-Name differs from the body") : undefined;
+}
+
+function findMissing(message: AgentMessage | undefined, mirrors: MirrorHeaders): Refusal | undefined {
+  if (message?.kind !== "request" || !hasModernEnvelope(message)) return undefined;
+  if (metaOf(message)?.[versionKey] !== modernRevision) return undefined;
+  if (mirrors.version === undefined) return mismatch("MCP-Protocol-Version is missing");
+  if (mirrors.method === undefined) return mismatch("Mcp-Method is missing");
+  const source = nameSources.get(message.method ?? "");
+  const isNamed = source !== undefined && typeof message.params?.[source] === "string";
+  return isNamed && mirrors.name === undefined ? mismatch("Mcp-Name is missing") : undefined;
+}
+
+const sentinelStart = "=?base64?";
+const sentinelEnd = "?=";
+const base64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
+
+/** The text of a mirrored header value, unwrapped from `=?base64?…?=`; undefined when the wrapping holds no base64 of UTF-8. */
+export function decodeMirrored(value: string): string | undefined {
+  if (!value.startsWith(sentinelStart) || !value.endsWith(sentinelEnd)) return value;
+  const encoded = value.slice(sentinelStart.length, -sentinelEnd.length);
+  if (!base64.test(encoded)) return undefined;
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  try {
+    return decoder.decode(Buffer.from(encoded, "base64"));
+  } catch {
+    return undefined;
+  }
+}
+
+function trimmed(value: string | undefined): string | undefined {
+  return value === undefined ? undefined : trimBlanks(value);
+}
+
+/** Strips the optional blanks of RFC 9110 section 5.6.3. */
+function trimBlanks(value: string): string {
+  let start = 0;
+  let end = value.length;
+  while (start < end && isBlank(value.charCodeAt(start))) start += 1;
+  while (end > start && isBlank(value.charCodeAt(end - 1))) end -= 1;
+  return value.slice(start, end);
+}
+
+function isBlank(code: number): boolean {
+  return code === 0x20 || code === 0x09;
+}
+
+/** Headers that hold one value; everything named `mcp-param-*` does too. */
+const singleHeaders: ReadonlySet<string> = new Set([
+  "authorization",
+  "content-encoding",
+  "content-length",
+  "content-type",
+  "host",
+  "last-event-id",
+  "location",
+  "mcp-method",
+  "mcp-name",
+  "mcp-protocol-version",
+  "mcp-session-id",
+  "origin",
+  "retry-after",
+  "traceparent",
+  "transfer-encoding",
+  "x-accel-buffering",
+]);
+
+/** The name, in lower case, of a single-value header that stands there twice (DESIGN invariant 2), or undefined. */
+export function findRepeatedHeader(headers: RawHeaders): string | undefined {
+  const seen = new Set<string>();
+  for (let i = 0; i < headers.length; i += 2) {
+    const name = (headers[i] ?? "").toLowerCase();
+    if (!singleHeaders.has(name) && !name.startsWith("mcp-param-")) continue;
+    if (seen.has(name)) return name;
+    seen.add(name);
+  }
+  return undefined;
+}

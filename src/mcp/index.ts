@@ -1,0 +1,24 @@
+export { rpcCodes } from "./codes.ts";
+export {
+  type AgentError,
+  type AgentErrorKind,
+  type Answer,
+  type AnswerTo,
+  agentErrorAnswer,
+  agentErrors,
+  deniedAnswer,
+  type ErrorOptions,
+  errorAnswer,
+  errorEvent,
+  methodNotFoundAnswer,
+  type ResetName,
+  refusalAnswer,
+  resetAnswer,
+  resetErrorKind,
+  toolErrorAnswer,
+} from "./contract.ts";
+export { compareHeaders, decodeMirrored, eraOf, findRepeatedHeader } from "./headers.ts";
+export { isEventStream, isJson, type MediaType, parseMediaType } from "./media-type.ts";
+export { idKeyOf, readMessage } from "./message.ts";
+export { subjectOf } from "./methods.ts";
+export type { AgentMessage, ClientKind, Era, JsonObject, ListKind, Refusal, Subject } from "./types.ts";

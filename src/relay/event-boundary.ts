@@ -1,0 +1,63 @@
+/** Follows the bytes of an event stream just closely enough to know where something may be put between two events. */
+
+const lf = 0x0a;
+const cr = 0x0d;
+const colon = 0x3a;
+const tailBytes = 4;
+const none = Buffer.alloc(0);
+
+export class EventBoundary {
+  /** The last bytes of the stream so far: enough for a blank line in any spelling (CRLFCRLF), or a cut `\nid`. */
+  #tail: Buffer = none;
+  #hasId = false;
+
+  /** Whether any line so far was an `id` field: the client can resume what it lost. */
+  get hasId(): boolean {
+    return this.#hasId;
+  }
+
+  /** Whether the stream stands between two events: at its start, or after a blank line. */
+  get isAtBoundary(): boolean {
+    const tail = this.#tail;
+    let end = tail.length;
+    if (end === 0) return true;
+    if (tail[end - 1] === lf) {
+      end -= 1;
+      if (end > 0 && tail[end - 1] === cr) end -= 1;
+    } else if (tail[end - 1] === cr) {
+      end -= 1;
+    } else {
+      return false;
+    }
+    return end === 0 || tail[end - 1] === lf || tail[end - 1] === cr;
+  }
+
+  /** Takes note of `chunk`; keeps a copy of its last bytes only. */
+  push(chunk: Buffer): void {
+    if (!this.#hasId) this.#findId(chunk);
+    if (chunk.length >= tailBytes) this.#tail = Buffer.from(chunk.subarray(chunk.length - tailBytes));
+    else this.#tail = Buffer.concat([this.#tail, chunk]).subarray(-tailBytes);
+  }
+
+  #findId(chunk: Buffer): void {
+    // A field name may be cut by the chunk's edge: look at the seam as one piece. At the start a line begins too.
+    const before = this.#tail.length === 0 ? lineStart : this.#tail;
+    this.#hasId =
+      hasIdLine(Buffer.concat([before, chunk.subarray(0, tailBytes)])) || (chunk.length > tailBytes && hasIdLine(chunk));
+  }
+}
+
+const lineStart = Buffer.from("\n");
+
+/** An `id` field with or without a value (HTML standard, "interpreting an event stream"). */
+function hasIdLine(bytes: Buffer): boolean {
+  return hasAfter(bytes, "\nid") || hasAfter(bytes, "\rid");
+}
+
+function hasAfter(bytes: Buffer, needle: string): boolean {
+  for (let at = bytes.indexOf(needle, 0, "latin1"); at >= 0; at = bytes.indexOf(needle, at + 1, "latin1")) {
+    const next = bytes[at + needle.length];
+    if (next === colon || next === lf || next === cr) return true;
+  }
+  return false;
+}

@@ -1,0 +1,37 @@
+export { type AcceptOptions, type AcceptOutcome, acceptTunnel, type HelloVerdict } from "./accept.ts";
+export {
+  type DialFailure,
+  type DialOptions,
+  type DialOutcome,
+  type DialTimeouts,
+  dialTunnel,
+  type GatewaySession,
+} from "./dial.ts";
+export type { GatewayIdentity, Hello } from "./hello.ts";
+export {
+  defaultKeepalive,
+  defaultLimits,
+  type KeepaliveOptions,
+  type TunnelContext,
+  type TunnelLimits,
+  tunnelNameHeader,
+  tunnelPath,
+  tunnelSubprotocol,
+} from "./options.ts";
+export { type Problem, refuseUpgrade } from "./refuse.ts";
+export {
+  type ExchangeMethod,
+  type GoAwayReason,
+  type Head,
+  isNotProcessed,
+  type Open,
+  type Principal,
+  type Reset,
+  type ResetCode,
+  resetCodes,
+  type SessionEnd,
+  type StreamHandler,
+  type StreamSink,
+  type TunnelSession,
+  type TunnelStream,
+} from "./types.ts";

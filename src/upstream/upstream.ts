@@ -1,0 +1,115 @@
+import { createSecureContext, rootCertificates } from "node:tls";
+import { Pool } from "undici";
+import type { Clock, RawHeaders } from "../lib/index.ts";
+import type { Logger } from "../telemetry/index.ts";
+import { HttpCall, type UpstreamCall, type UpstreamSink } from "./call.ts";
+import { Deadlines } from "./deadlines.ts";
+
+export interface UpstreamOptions {
+  /** `http` or `https`; requests go to exactly this URL, query included. */
+  readonly url: string;
+  /** PEM certificates trusted beside the system's roots. */
+  readonly ca?: readonly string[];
+  readonly timeouts?: {
+    /** Request to response head; default 5 min. */
+    readonly firstByteMs?: number;
+    /** Between two chunks of a body that is no event stream; default 10 min. */
+    readonly idleMs?: number;
+    /** How long a paused answer may stay unread; default 5 min. */
+    readonly stalledMs?: number;
+    readonly connectMs?: number;
+  };
+  /** Sockets at most; each call, event streams included, holds one. Default 2,048. */
+  readonly connections?: number;
+  readonly logger: Logger;
+  readonly clock: Clock;
+}
+
+export interface UpstreamRequest {
+  readonly method: "POST" | "GET" | "DELETE";
+  /** Everything the upstream shall see beside Host, Connection, Content-Length and Accept-Encoding. */
+  readonly headers: RawHeaders;
+  readonly body?: Buffer;
+  /** Shortens the first-byte deadline for this call. */
+  readonly firstByteMs?: number;
+}
+
+export interface Upstream {
+  /** Starts a call. The sink is never called before this returns. */
+  request(request: UpstreamRequest, sink: UpstreamSink): UpstreamCall;
+  /** Calls in progress. */
+  readonly openCount: number;
+  /** Ends every call with `closed`; resolves when the sockets are gone. */
+  close(): Promise<void>;
+}
+
+/** Largest response head, as on the tunnel (docs/protocol.md, limits). */
+const maxHeaderBytes = 64 * 1024;
+/** Enough sockets for every stream of a tunnel session: fewer would let slow streams hold up everybody else's calls. */
+const defaultConnections = 2048;
+
+class HttpUpstream implements Upstream {
+  readonly #pool: Pool;
+  readonly #path: string;
+  readonly #clock: Clock;
+  readonly #deadlines: Deadlines;
+  readonly #timeouts: { readonly firstByteMs: number; readonly idleMs: number; readonly stalledMs: number };
+
+  constructor(options: UpstreamOptions) {
+    const url = new URL(options.url);
+    this.#path = url.pathname + url.search;
+    this.#clock = options.clock;
+    this.#timeouts = {
+      firstByteMs: options.timeouts?.firstByteMs ?? 5 * 60_000,
+      idleMs: options.timeouts?.idleMs ?? 10 * 60_000,
+      stalledMs: options.timeouts?.stalledMs ?? 5 * 60_000,
+    };
+    const shortest = Math.min(this.#timeouts.firstByteMs, this.#timeouts.idleMs, this.#timeouts.stalledMs);
+    this.#deadlines = new Deadlines({ clock: options.clock, tickMs: Math.min(1000, Math.max(5, shortest / 10)) });
+    this.#pool = createPool(url.origin, options);
+  }
+
+  get openCount(): number {
+    return this.#deadlines.size;
+  }
+
+  request(request: UpstreamRequest, sink: UpstreamSink): UpstreamCall {
+    const own = request.firstByteMs;
+    const timeouts =
+      own !== undefined && own < this.#timeouts.firstByteMs ? { ...this.#timeouts, firstByteMs: own } : this.#timeouts;
+    const call = new HttpCall(sink, this.#clock, this.#deadlines, timeouts);
+    call.dispatch(this.#pool, {
+      path: this.#path,
+      method: request.method,
+      // The body is judged and passed on as it is: an encoded one could not be read (cases.md C06).
+      headers: [...request.headers, "accept-encoding", "identity"],
+      body: request.body ?? null,
+    });
+    return call;
+  }
+
+  async close(): Promise<void> {
+    await this.#pool.destroy();
+  }
+}
+
+function createPool(origin: string, options: UpstreamOptions): Pool {
+  // One context for all connections: parsing the roots costs milliseconds.
+  const secureContext =
+    options.ca === undefined ? undefined : createSecureContext({ ca: [...rootCertificates, ...options.ca] });
+  return new Pool(origin, {
+    connections: options.connections ?? defaultConnections,
+    pipelining: 1,
+    maxHeaderSize: maxHeaderBytes,
+    // Deadlines are ours: undici's would end quiet event streams.
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    connectTimeout: options.timeouts?.connectMs ?? 10_000,
+    ...(secureContext === undefined ? {} : { connect: { secureContext } }),
+  });
+}
+
+/** Opens no connection by itself. Throws TypeError for a URL that is no URL. */
+export function createUpstream(options: UpstreamOptions): Upstream {
+  return new HttpUpstream(options);
+}
