@@ -1,9 +1,10 @@
 import type { z } from "zod";
 import { type DocumentKind, expectationAt, type Fault, patternOf } from "./cures.ts";
 import { laterKeys, laterValues } from "./later.ts";
+import { badNameFault, urlNamePattern } from "./names.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
-import { formatPath, keyPositionOf, nodeAt, type Path, positionOf, toValue, type Tree, walk } from "./tree.ts";
+import { formatPath, keyPositionOf, nodeAt, type Path, positionOf, type Tree, toValue, walk } from "./tree.ts";
 
 type Issue = z.core.$ZodIssue;
 
@@ -19,6 +20,7 @@ export function checkShape<T>(
   const check = new ShapeCheck(kind, tree);
   check.findNulls();
   check.findRepeats();
+  check.findBadNames();
   const result = schema.safeParse(toValue(tree));
   if (!result.success) check.takeIssues(result.error.issues);
   return { value: result.success ? result.data : undefined, problems: check.problems };
@@ -44,7 +46,11 @@ class ShapeCheck {
       if (node.kind !== "scalar" || node.value !== null) return;
       const { example } = expectationAt(this.#kind, path);
       this.#settle(path);
-      this.problems.push({ at: positionOf(this.#tree, path), message: `\`${formatPath(path)}\` has no value`, cure: example });
+      this.problems.push({
+        at: positionOf(this.#tree, path),
+        message: `\`${formatPath(path)}\` has no value`,
+        cure: example,
+      });
     });
   }
 
@@ -60,6 +66,16 @@ class ShapeCheck {
         if (line === undefined) seen.set(named.value, named.at.line);
         else this.#add(named.at, repeatFault([...path, i], line, item.kind === "map"));
       });
+    });
+  }
+
+  /** Names of servers and tunnels stand in URLs and travel over the tunnel. */
+  findBadNames(): void {
+    walk(this.#tree, (node, path) => {
+      if (node.kind !== "map" || path.length !== 1 || !patternOf([...path, "x"]).endsWith(".*")) return;
+      for (const [name, entry] of node.entries) {
+        if (!urlNamePattern.test(name)) this.#add(entry.keyAt, badNameFault(`\`${name}\``, name));
+      }
     });
   }
 
@@ -99,16 +115,13 @@ class ShapeCheck {
       this.#add(positionOf(this.#tree, path), { message: `${label} is missing`, cure: example });
       return;
     }
-    const isKeyFault = issue.code === "invalid_key";
-    const at = isKeyFault ? keyPositionOf(this.#tree, path) : node.at;
-    this.#add(at, (isKeyFault ? keyFault(path) : ownFault(issue, label)) ?? this.#valueFault(node, path) ?? {
-      message: `${label} must be ${expects}`,
-      cure: example,
-    });
+    const general: Fault = { message: `${label} must be ${expects}`, cure: example };
+    if (node.kind === "refused") return;
+    const own = ownFault(issue, label) ?? this.#laterValue(node, path) ?? slipOf(node, path, expects);
+    this.#add(node.at, own ?? withNearest(general, issue, node, path));
   }
 
-  /** One of a few words was meant: a word of a later version, or a slip. */
-  #valueFault(node: Tree, path: Path): Fault | undefined {
+  #laterValue(node: Tree, path: Path): Fault | undefined {
     if (node.kind !== "scalar" || typeof node.value !== "string") return undefined;
     const cure = laterValues[this.#kind][patternOf(path)]?.[node.value];
     return cure === undefined ? undefined : laterFault(`${path.at(-1)}: ${node.value}`, cure);
@@ -136,7 +149,9 @@ interface Finding {
 function flatten(issue: Issue, prefix: Path): Finding[] {
   const path: Path = [...prefix, ...(issue.path as (string | number)[])];
   if (issue.code !== "invalid_union") return [{ issue, path }];
-  const started = issue.errors.filter((branch) => !branch.some((inner) => inner.path.length === 0));
+  const started = issue.errors.filter(
+    (branch) => !branch.some((inner) => inner.path.length === 0 && inner.code !== "custom"),
+  );
   const closest = started.toSorted((a, b) => a.length - b.length)[0];
   return closest === undefined ? [{ issue, path }] : closest.flatMap((inner) => flatten(inner, path));
 }
@@ -146,22 +161,40 @@ function unknownKeyOf(issue: Issue): { readonly key: string; readonly known: rea
   return { key: String(issue.params["unknown"]), known: issue.params["known"] as string[] };
 }
 
+/** One of a few words was meant: names the one that was nearly written. */
+function withNearest(general: Fault, issue: Issue, node: Tree, path: Path): Fault {
+  const words = issue.code === "invalid_value" ? issue.values : "options" in issue ? (issue.options as unknown[]) : [];
+  const choices = words.filter((word) => typeof word === "string");
+  const meant = node.kind === "scalar" && typeof node.value === "string" ? nearest(node.value, choices) : undefined;
+  if (meant === undefined) return general;
+  const key = path.at(-1);
+  return { ...general, cure: typeof key === "string" ? `${key}: ${meant}` : meant };
+}
+
 /** A field that found its own words for what is wrong (fields.ts). */
 function ownFault(issue: Issue, label: string): Fault | undefined {
   if (issue.code !== "custom" || issue.params?.["cure"] === undefined) return undefined;
   return { message: issue.message.replace("{}", label), cure: String(issue.params["cure"]) };
 }
 
-function keyFault(path: Path): Fault {
-  const name = String(path.at(-1));
-  const message = `\`${name}\` is no name that can stand in a URL: a-z, 0-9 and -, at most 63, not beginning with -`;
-  return { message, cure: urlName(name) };
-}
-
-/** `name` bent until it is one. */
-export function urlName(name: string): string {
-  const bent = name.toLowerCase().replace(/[^a-z0-9-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 63);
-  return bent === "" ? "tickets" : bent;
+/** Values of the wrong type whose author's intent is plain. Shows the value only where no secret can stand. */
+function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
+  if (node.kind !== "scalar") return undefined;
+  const label = `\`${formatPath(path)}\``;
+  const key = String(path.at(-1));
+  if (expects === "a source of a secret") {
+    const message = `${label}: a secret is never written into this file`;
+    return { message, cure: `${key}: { file: PATH }   or { env: NAME } or { vault: { mount, path, field } }` };
+  }
+  if (typeof node.value !== "string") {
+    const isText = /^(?:a pattern|a name|the name)/.test(expects);
+    const type = typeof node.value;
+    return isText ? { message: `${label} is read as a ${type}, not as text`, cure: `"${node.source}"` } : undefined;
+  }
+  if (/^a list of (?:rules|patterns|server names|what)/.test(expects)) {
+    return { message: `${label} must be ${expects}`, cure: `${key}: [${JSON.stringify(node.value)}]` };
+  }
+  return undefined;
 }
 
 export function laterFault(what: string, cure: string): Fault {

@@ -6,7 +6,8 @@ export interface Fault {
   readonly cure: string;
 }
 
-export type DocumentKind = "gateway" | "relay" | "policy";
+/** The three documents, and the table of expectations that `postern policy test` runs. */
+export type DocumentKind = "gateway" | "relay" | "policy" | "cases";
 
 /** What stands at a place of a document: `expects` completes "must be", `example` is what to write. */
 interface Expectation {
@@ -14,7 +15,6 @@ interface Expectation {
   readonly example: string;
 }
 
-const secretSource: Expectation = { expects: "a source of a secret", example: "{ file: /run/secrets/postern/NAME }" };
 const listen: Expectation = { expects: "an address to listen on", example: '"127.0.0.1:9464"' };
 
 function text(expects: string, example: string): Expectation {
@@ -22,7 +22,10 @@ function text(expects: string, example: string): Expectation {
 }
 
 const sourceParts: { readonly [pattern: string]: Expectation } = {
-  vault: text("mount, path and field of a Vault secret", "{ vault: { mount: secret, path: mcp/tickets, field: token } }"),
+  vault: text(
+    "mount, path and field of a Vault secret",
+    "{ vault: { mount: secret, path: mcp/tickets, field: token } }",
+  ),
   "vault.mount": text("the mount of a KV v2 engine", "mount: secret"),
   "vault.path": text("the path of a secret below its mount", "path: mcp/tickets"),
   "vault.field": text("the name of a field of that secret", "field: token"),
@@ -33,7 +36,9 @@ const sourceParts: { readonly [pattern: string]: Expectation } = {
 /** A source and what stands in it. */
 function sourceAt(pattern: string): { [pattern: string]: Expectation } {
   const parts = Object.entries(sourceParts).map(([part, expectation]) => [`${pattern}.${part}`, expectation]);
-  return { [pattern]: secretSource, ...Object.fromEntries(parts) };
+  const key = pattern.slice(pattern.lastIndexOf(".") + 1);
+  const whole = text("a source of a secret", `${key}: { file: /run/secrets/postern/NAME }`);
+  return { [pattern]: whole, ...Object.fromEntries(parts) };
 }
 
 const gateway: { readonly [pattern: string]: Expectation } = {
@@ -102,10 +107,16 @@ const relay: { readonly [pattern: string]: Expectation } = {
   "tunnels.*.gateways[].name": text("a name: a-z, 0-9 and -, at most 63", "name: edge"),
   "tunnels.*.gateways[].tokenSha256": text("a list of hashes", 'tokenSha256: ["HASH"]   (postern token new prints it)'),
   "tunnels.*.gateways[].tokenSha256[]": text("a hash", '"HASH"   (postern token new prints it)'),
-  "tunnels.*.agents": text("a list of agents", "agents: [ { name: claude-prod, keySha256: [HASH], servers: [tickets] } ]"),
+  "tunnels.*.agents": text(
+    "a list of agents",
+    "agents: [ { name: claude-prod, keySha256: [HASH], servers: [tickets] } ]",
+  ),
   "tunnels.*.agents[]": text("a map", "{ name: claude-prod, keySha256: [HASH], servers: [tickets] }"),
   "tunnels.*.agents[].name": text("a name: a-z, 0-9 and -, at most 63", "name: claude-prod"),
-  "tunnels.*.agents[].keySha256": text("a list of hashes", 'keySha256: ["HASH"]   (postern token new --kind agent prints it)'),
+  "tunnels.*.agents[].keySha256": text(
+    "a list of hashes",
+    'keySha256: ["HASH"]   (postern token new --kind agent prints it)',
+  ),
   "tunnels.*.agents[].keySha256[]": text("a hash", '"HASH"   (postern token new --kind agent prints it)'),
   "tunnels.*.agents[].servers": text("a list of server names", 'servers: [tickets]   (["*"] for all of them)'),
   "tunnels.*.agents[].servers[]": text("the name of a server", "tickets"),
@@ -164,11 +175,23 @@ const policy: { readonly [pattern: string]: Expectation } = {
   ...denyAt("servers.*.deny"),
 };
 
+const cases: { readonly [pattern: string]: Expectation } = {
+  "": text("a list of cases, at least one", "- { server: tickets, tool: get_issue, expect: allow }"),
+  "[]": text("a map", "{ server: tickets, tool: get_issue, expect: allow }"),
+  "[].server": text("the name of a server", "server: tickets"),
+  "[].tool": text("the name of a tool", "tool: get_issue"),
+  "[].resource": text("the URI of a resource", 'resource: "ticket://open/1"'),
+  "[].prompt": text("the name of a prompt", "prompt: summarize"),
+  "[].method": text("the name of a method", "method: tools/list"),
+  "[].expect": text("allow or deny", "expect: deny"),
+};
+
 /** The one table of what is meant where; the patterns have `*` for a name and `[]` for an index. */
 export const expectations: { readonly [kind in DocumentKind]: { readonly [pattern: string]: Expectation } } = {
   gateway,
   relay,
   policy,
+  cases,
 };
 
 /** What is meant at `path`. A test holds that every place of the three schemas has an entry. */

@@ -64,6 +64,7 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
     ...ruleKeys("servers.*"),
     ...ruleKeys("servers.*.grants[]"),
   },
+  cases: {},
 };
 
 const bearerOrHeader = "type: bearer or type: header";
@@ -93,4 +94,5 @@ export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern
   },
   relay: {},
   policy: {},
+  cases: {},
 };

@@ -1,7 +1,7 @@
 import { type Document, isAlias, isMap, isScalar, isSeq, Lexer, LineCounter, type Node, parseAllDocuments } from "yaml";
 import type { Position } from "../lib/index.ts";
-import { syntaxFault } from "./syntax-faults.ts";
 import type { Problem } from "./problem.ts";
+import { syntaxFault } from "./syntax-faults.ts";
 import type { MapEntry, Tree } from "./tree.ts";
 
 const maxFlowDepth = 32;
@@ -13,7 +13,10 @@ const maxIndent = 128;
  * that repeat, anchors and aliases, merge keys, tags, directives, several documents, keys that are no text.
  * The tree holds what could be read; with any problem it is only good for finding more of them.
  */
-export function parseYaml(file: string, text: string): { readonly tree: Tree | undefined; readonly problems: Problem[] } {
+export function parseYaml(
+  file: string,
+  text: string,
+): { readonly tree: Tree | undefined; readonly problems: Problem[] } {
   const start: Position = { file, line: 1, column: 1 };
   const tooDeep = findTooDeep(text);
   if (tooDeep !== undefined) {
@@ -36,8 +39,11 @@ export function parseYaml(file: string, text: string): { readonly tree: Tree | u
   });
   const reader = new TreeReader(file, lines);
   const [first, second] = documents;
-  if (first === undefined || !("contents" in first)) return { tree: undefined, problems: [{ at: start, ...syntaxFault("empty") }] };
+  if (first === undefined || !("contents" in first))
+    return { tree: undefined, problems: [{ at: start, ...syntaxFault("empty") }] };
   for (const document of documents) reader.takeErrors(document as Document);
+  // What the parser made of a broken file is a guess; problems found in a guess would only confuse.
+  if (reader.problems.length > 0) return { tree: undefined, problems: reader.problems };
   if (second !== undefined) reader.add(second.range?.[0] ?? 0, "several-documents");
   const contents = first.contents as Node | null;
   if (contents === null || (isScalar(contents) && contents.value === null)) {
@@ -93,12 +99,11 @@ class TreeReader {
 
   /** `offset`: the place to name should the node have none of its own. */
   read(node: unknown, offset: number): Tree {
-    if (isAlias(node)) {
-      this.add(node.range?.[0] ?? offset, "alias", node.source);
-    } else if (isMap(node) || isSeq(node) || isScalar(node)) {
+    if (isAlias(node)) return this.#refuse(node.range?.[0] ?? offset, "alias", node.source);
+    if (isMap(node) || isSeq(node) || isScalar(node)) {
       const start = node.range?.[0] ?? offset;
       if (node.anchor !== undefined) this.add(start, "anchor");
-      if (node.tag !== undefined) this.add(start, "tag");
+      if (node.tag !== undefined) return this.#refuse(start, "tag");
       if (isMap(node)) return { kind: "map", at: this.#at(start), entries: this.#readEntries(node.items, start) };
       if (isSeq(node)) {
         return { kind: "list", at: this.#at(start), items: node.items.map((item) => this.read(item, start)) };
@@ -106,6 +111,11 @@ class TreeReader {
       return { kind: "scalar", at: this.#at(start), value: scalarValue(node.value), source: node.source ?? "" };
     }
     return { kind: "scalar", at: this.#at(offset), value: null, source: "" };
+  }
+
+  #refuse(offset: number, code: string, detail = ""): Tree {
+    this.add(offset, code, detail);
+    return { kind: "refused", at: this.#at(offset) };
   }
 
   #readEntries(items: readonly { key: unknown; value: unknown }[], offset: number): Map<string, MapEntry> {

@@ -12,7 +12,7 @@ export interface Problem {
 /** A configuration that was read, or everything that is wrong with it. Warnings do not stop a part from starting. */
 export type Loaded<T> =
   | { readonly kind: "ok"; readonly config: T; readonly warnings: readonly Problem[] }
-  | { readonly kind: "bad"; readonly problems: readonly Problem[]; readonly warnings: readonly Problem[] };
+  | { readonly kind: "bad"; readonly problems: readonly Problem[] };
 
 /** `file:line:column: message`, and on the next line the cure. */
 export function formatProblem(problem: Problem): string {

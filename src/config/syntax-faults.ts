@@ -18,20 +18,29 @@ const quotes = 'the value in quotes: "…"';
 
 const faults: { readonly [code: string]: Fault | ((detail: string) => Fault) } = {
   empty: fault("this file holds no configuration", "one of the examples in config/"),
-  directive: fault("a YAML directive (%) is not accepted", "the document without that line; files are YAML 1.2 in UTF-8"),
+  directive: fault(
+    "a YAML directive (%) is not accepted",
+    "the document without that line; files are YAML 1.2 in UTF-8",
+  ),
   "too-deep": fault("this nests deeper than any configuration does", "at most a few levels; see config/ for examples"),
   "several-documents": fault("a second document begins here", "one document in one file, without --- or ... inside"),
-  anchor: fault("anchors (&) are not accepted: what is allowed must stand where it is read", "the value without the anchor"),
+  anchor: fault(
+    "anchors (&) are not accepted: what is allowed must stand where it is read",
+    "the value without the anchor",
+  ),
   alias: (name) =>
     name.includes("*") || name === ""
       ? fault("`*` begins an alias in YAML", 'the pattern in quotes: "*"')
-      : fault("`*` begins an alias in YAML, and aliases are not accepted", `the pattern in quotes: "*${name}", or the value itself`),
+      : fault(
+          "`*` begins an alias in YAML, and aliases are not accepted",
+          `the pattern in quotes: "*${name}", or the value itself`,
+        ),
   tag: fault("tags (!) are not accepted", "the plain value; text in quotes if it begins with !"),
   "merge-key": fault("merge keys (<<) are not accepted", "the merged keys themselves"),
   "reserved-key": (key) => fault(`\`${key}\` cannot be a key`, "another name"),
   "repeated-key": (detail) => {
     const [key, line] = detail.split("\u0000");
-    return fault(`\`${key}\` is already a key of this map, in line ${line}`, `one \`${key}:\` that holds both`);
+    return fault(`\`${key}\` is already a key of this map, on line ${line}`, `one \`${key}:\` that holds both`);
   },
   "key-not-text": (source) =>
     source === ""
@@ -51,6 +60,9 @@ const faults: { readonly [code: string]: Fault | ((detail: string) => Fault) } =
   MULTILINE_IMPLICIT_KEY: fault("a key goes over several lines, or its `:` is missing", "key: value"),
   MULTIPLE_DOCS: fault("a second document begins here", "one document in one file"),
   TAB_AS_INDENT: fault("a tab indents this line", "spaces"),
-  UNEXPECTED_TOKEN: fault("this does not belong here", "keys as `name: value`, lists as `- item`, not both in one place"),
+  UNEXPECTED_TOKEN: fault(
+    "this does not belong here",
+    "keys as `name: value`, lists as `- item`, not both in one place",
+  ),
   KEY_OVER_1024_CHARS: fault("this key is longer than 1024 characters", "a shorter key"),
 };

@@ -4,7 +4,7 @@ import type { Position } from "../lib/index.ts";
  * A document as its author wrote it, every node with its place. Three shapes are all that a configuration needs; what
  * else YAML offers (tags, anchors, merge keys, keys that are no text) was refused on the way here.
  */
-export type Tree = MapTree | ListTree | ScalarTree;
+export type Tree = MapTree | ListTree | ScalarTree | RefusedTree;
 
 export interface MapTree {
   readonly kind: "map";
@@ -29,6 +29,12 @@ export interface ScalarTree {
   readonly value: string | number | boolean | null;
   /** As it stands in the file: `1.0`, where `value` is 1. */
   readonly source: string;
+}
+
+/** Something was written here that is refused whatever it means; the problem is reported already. */
+export interface RefusedTree {
+  readonly kind: "refused";
+  readonly at: Position;
 }
 
 export type Path = readonly (string | number)[];
@@ -64,6 +70,7 @@ export function keyPositionOf(tree: Tree, path: Path): Position {
 
 /** Plain data for the schemas. Maps have no prototype, so that no key of the author's can meet one of JavaScript's. */
 export function toValue(tree: Tree): unknown {
+  if (tree.kind === "refused") return undefined;
   if (tree.kind === "scalar") return tree.value;
   if (tree.kind === "list") return tree.items.map(toValue);
   const value: Record<string, unknown> = Object.create(null);
@@ -73,12 +80,15 @@ export function toValue(tree: Tree): unknown {
 
 /** `servers.tickets.tools[1]`; empty for the document itself. */
 export function formatPath(path: Path): string {
-  return path.map((step) => (typeof step === "number" ? `[${step}]` : `.${step}`)).join("").replace(/^\./, "");
+  return path
+    .map((step) => (typeof step === "number" ? `[${step}]` : `.${step}`))
+    .join("")
+    .replace(/^\./, "");
 }
 
 /** Calls `visit` for every node, parents first. */
 export function walk(tree: Tree, visit: (node: Tree, path: Path) => void, path: Path = []): void {
   visit(tree, path);
-  if (tree.kind === "list") tree.items.forEach((item, i) => walk(item, visit, [...path, i]));
+  if (tree.kind === "list") for (const [i, item] of tree.items.entries()) walk(item, visit, [...path, i]);
   if (tree.kind === "map") for (const [key, entry] of tree.entries) walk(entry.value, visit, [...path, key]);
 }

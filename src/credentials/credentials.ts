@@ -36,6 +36,8 @@ export interface ServerCredential {
 export interface Credentials {
   /** Throws `not-configured` for a server that was not among the options. */
   forServer(server: string): ServerCredential;
+  /** Any one secret of the configuration, such as the tunnel token. Rejects with `CredentialError`. */
+  read(source: Source): Promise<Secret>;
   /** Ends requests and timers; revokes a token that we logged in for, if the store answers within 2 s. */
   close(): Promise<void>;
 }
@@ -68,6 +70,7 @@ export function createCredentials(options: CredentialsOptions): Credentials {
       if (found !== undefined) return found;
       throw new CredentialError("not-configured", `server ${server} is not configured`, "name it under servers");
     },
+    read: async (source) => ("vault" in source ? await readerOf(store, source)() : await reader.read(source)),
     close: async () => await store?.close(),
   };
 }

@@ -25,9 +25,6 @@ const deniedNames: ReadonlySet<string> = new Set([
   "host",
   "connection",
   "keep-alive",
-  "proxy-authenticate",
-  "proxy-authorization",
-  "proxy-connection",
   "te",
   "trailer",
   "transfer-encoding",
@@ -36,8 +33,9 @@ const deniedNames: ReadonlySet<string> = new Set([
   "accept",
   "accept-encoding",
   "last-event-id",
+  "forwarded",
 ]);
-const deniedPrefixes = ["mcp-", "content-", "x-forwarded-"];
+const deniedPrefixes = ["mcp-", "proxy-", "content-", "x-forwarded-"];
 
 /** Why a credential may not use the header `name`, or undefined where it may. Field names: RFC 9110, 5.1. */
 export function headerNameProblem(name: string): string | undefined {

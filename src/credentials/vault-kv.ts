@@ -62,7 +62,7 @@ export class KvReader {
       return recordOf(await this.#fetch(place), place);
     } catch (error) {
       if (error instanceof VaultFailure && (error.status === 403 || error.status === 404 || error.status === 405)) {
-        throw place.explain(error, await this.#versionOf(place));
+        throw place.explain(error, await this.#mountOf(place));
       }
       throw explainFailure(error, this.#options.transport.address);
     }
@@ -83,18 +83,26 @@ export class KvReader {
     }
   }
 
-  /** What the store itself says the mount holds, to explain a failure; undefined when it does not tell. */
-  async #versionOf(place: KvPlace): Promise<"1" | "2" | "other" | undefined> {
+  /** What the store itself says of the mount, to explain a failure; undefined when it does not tell. */
+  async #mountOf(place: KvPlace): Promise<MountInfo | undefined> {
     const { transport, tokens } = this.#options;
     try {
       const answer = await transport.read(`sys/internal/ui/mounts/${place.encodedMount}`, await tokens.current());
       const data = asObject(answer?.["data"]);
-      if (data?.["type"] !== "kv" && data?.["type"] !== "generic") return "other";
-      return asObject(data["options"])?.["version"] === "2" ? "2" : "1";
+      const path = data?.["path"];
+      if (typeof path !== "string") return undefined;
+      const isKv = data?.["type"] === "kv" || data?.["type"] === "generic";
+      const version = asObject(data?.["options"])?.["version"] === "2" ? "2" : "1";
+      return { path: path.replace(/\/$/, ""), version: isKv ? version : "other" };
     } catch {
       return undefined;
     }
   }
+}
+
+interface MountInfo {
+  readonly path: string;
+  readonly version: "1" | "2" | "other";
 }
 
 /** Where an entry lies, in the words of the configuration and of the API. */
@@ -116,39 +124,36 @@ class KvPlace {
   }
 
   /** The meaning of 403, 404 and 405 on a read. */
-  explain(failure: VaultFailure, version: "1" | "2" | "other" | undefined): CredentialError {
-    const status = { status: failure.status };
-    if (version === "1" || version === "other" || failure.hint === "kv-v2-path" || failure.status === 405) {
-      return this.wrongVersion(version, failure.status);
+  explain(failure: VaultFailure, mount: MountInfo | undefined): CredentialError {
+    const { status, hint } = failure;
+    if (mount?.version === "1" || mount?.version === "other" || hint === "kv-v2-path" || status === 405) {
+      return this.wrongVersion(mount?.version, status);
     }
-    if (failure.status === 403) {
-      const stanza = `path "${this.#mount}/data/${this.#path}" { capabilities = ["read"] }`;
-      return new CredentialError(
-        "denied",
-        `the store denies ${this}`,
-        `grant ${stanza}, and check that the mount exists`,
-        status,
-      );
+    if (hint === "version-deleted" || hint === "version-destroyed") {
+      const word = hint === "version-destroyed" ? "destroyed" : "deleted";
+      const message = `the latest version of ${this} is ${word}`;
+      return new CredentialError("deleted", message, "write a new version, or undelete this one", { status });
     }
-    if (failure.hint !== undefined) {
-      const word = failure.hint === "version-destroyed" ? "destroyed" : "deleted";
-      return new CredentialError(
-        "deleted",
-        `the latest version of ${this} is ${word}`,
-        "write a new version, or undelete this one",
+    if (mount !== undefined && mount.path !== this.#mount) {
+      const rest = `${this.#mount}/${this.#path}`.slice(mount.path.length + 1).replace(/^data\//, "");
+      const cure = `write mount: ${mount.path} and path: ${rest}`;
+      return new CredentialError("not-found", `the store mounts ${mount.path}; there is nothing at ${this}`, cure, {
         status,
-      );
+      });
     }
     const doubled = this.#path.startsWith("data/") ? "; the path is written without data/" : "";
-    return new CredentialError(
-      "not-found",
-      `there is nothing at ${this}`,
-      `write the secret there, or correct mount and path${doubled}`,
+    if (status === 403) {
+      const stanza = `path "${this.#mount}/data/${this.#path}" { capabilities = ["read"] }`;
+      const cure = `grant ${stanza}, and check that the mount exists${doubled}`;
+      return new CredentialError("denied", `the store denies ${this}`, cure, { status });
+    }
+    const where = hint === "no-mount" ? `no mount answers for ${this}` : `there is nothing at ${this}`;
+    return new CredentialError("not-found", where, `write the secret there, or correct mount and path${doubled}`, {
       status,
-    );
+    });
   }
 
-  wrongVersion(version: "1" | "2" | "other" | undefined, status?: number): CredentialError {
+  wrongVersion(version: MountInfo["version"] | undefined, status?: number): CredentialError {
     const found = version === "1" ? "is KV version 1" : "is no KV version 2 mount at this path";
     return new CredentialError(
       "wrong-kv-version",

@@ -74,7 +74,8 @@ export function createVaultTransport(options: VaultTransportOptions): VaultTrans
 class Sender {
   readonly #options: VaultTransportOptions;
   readonly #agent: Agent;
-  readonly #closing = new AbortController();
+  readonly #underWay = new Set<AbortController>();
+  #isClosed = false;
 
   constructor(options: VaultTransportOptions) {
     this.#options = options;
@@ -87,23 +88,26 @@ class Sender {
   }
 
   async send(hook: HookRequest): Promise<HookAnswer> {
+    if (this.#isClosed) throw new VaultFailure("aborted", "closed");
     const { clock, deadlineMs = defaultDeadlineMs } = this.#options;
-    const late = new AbortController();
-    const timer = clock.after(deadlineMs, () => late.abort());
+    const end = new AbortController();
+    const timer = clock.after(deadlineMs, () => end.abort());
+    this.#underWay.add(end);
     try {
-      const body = await this.#exchange(hook, AbortSignal.any([late.signal, this.#closing.signal]));
-      return { statusCode: 200, body, request: { path: "" } };
+      return { statusCode: 200, body: await this.#exchange(hook, end.signal), request: { path: "" } };
     } catch (error) {
-      if (this.#closing.signal.aborted) throw new VaultFailure("aborted", "closed");
-      if (late.signal.aborted) throw new VaultFailure("timeout", "no answer in time");
+      if (this.#isClosed) throw new VaultFailure("aborted", "closed");
+      if (end.signal.aborted) throw new VaultFailure("timeout", "no answer in time");
       throw error instanceof VaultFailure ? error : new VaultFailure("unreachable", reasonOf(error));
     } finally {
       timer.cancel();
+      this.#underWay.delete(end);
     }
   }
 
   async close(): Promise<void> {
-    this.#closing.abort();
+    this.#isClosed = true;
+    for (const end of this.#underWay) end.abort();
     await this.#agent.destroy();
   }
 
@@ -148,10 +152,12 @@ class Sender {
 function connectorFor(options: VaultTransportOptions): buildConnector.connector {
   const timeout = options.deadlineMs ?? defaultDeadlineMs;
   const { ca } = options;
-  if (ca === undefined) return buildConnector({ timeout });
+  // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
+  const strict = { timeout, rejectUnauthorized: true };
+  if (ca === undefined) return buildConnector(strict);
   return (target, callback) => {
     readFile(ca).then(
-      (pem) => buildConnector({ ca: pem, timeout })(target, callback),
+      (pem) => buildConnector({ ...strict, ca: pem })(target, callback),
       () => callback(Object.assign(new Error("vault.ca cannot be read"), { code: "CA_FILE_UNREADABLE" }), null),
     );
   };
@@ -189,12 +195,14 @@ function statusFailure(status: number, body: VaultAnswer, retryAfter: number | u
   return new VaultFailure("status", `status ${status}`, { status, retryAfterMs: retryAfter, hint: hintOf(body) });
 }
 
-/** KV v2 answers 404 for a deleted version with its metadata, and says in a warning that a path lacks `data/`. */
+/** A 404 is told apart by its words alone, or by the metadata that KV v2 adds for a deleted version. */
 function hintOf(body: VaultAnswer): VaultHint | undefined {
   const warnings = body?.["warnings"];
   const isMisplaced = (text: unknown): boolean =>
     typeof text === "string" && text.startsWith("Invalid path for a versioned K/V secrets engine");
   if (Array.isArray(warnings) && warnings.some(isMisplaced)) return "kv-v2-path";
+  const errors = body?.["errors"];
+  if (Array.isArray(errors) && String(errors[0]).startsWith("no handler for route")) return "no-mount";
   const metadata = asObject(asObject(body?.["data"])?.["metadata"]);
   if (metadata?.["destroyed"] === true) return "version-destroyed";
   const deletedAt = metadata?.["deletion_time"];

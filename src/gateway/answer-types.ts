@@ -19,16 +19,17 @@ export interface AnswerJudge {
   admitsUpdate(uri: string): boolean;
 }
 
-/** What an answer failed with, and what the caller does about it. Nothing follows it. */
+/** What an answer failed with, and what its owner does about it. Nothing follows it. */
 export interface AnswerFailure {
-  /** A code of the error contract: -33021, -33022, -33023. */
+  /** Code and message of the error contract that the agent is told, or has been told. */
   readonly code: number;
-  /** Safe to show to the agent. */
   readonly message: string;
+  /** For the log; holds no byte of the answer. */
+  readonly reason: string;
   /**
    * - `http`: no head went out. Answer with an HTTP error (a 2xx becomes 502 or 504, any other status is kept).
    * - `end`: the error event is already emitted. END the stream.
-   * - `close`: the client resumes, or waits for nothing. END the stream, add nothing.
+   * - `close`: the agent resumes, or waits for nothing. END the stream, add nothing.
    * - `cut`: part of a body went out. RESET the stream, so that it never looks complete.
    */
   readonly ending: "http" | "end" | "close" | "cut";
@@ -84,6 +85,6 @@ export interface AnswerWay {
   push(chunk: Buffer): void;
   /** The upstream's body is complete. */
   end(): void;
-  /** The upstream died or fell silent: -33021 or -33022 and a message safe to show. */
+  /** The upstream died or fell silent; code and message are of the error contract. */
   fail(code: number, message: string): void;
 }

@@ -47,7 +47,11 @@ export const agentErrors = {
   pathNotFound: { status: 404, code: rpcCodes.invalidRequest, message: "Not found" },
   overloaded: { status: 503, code: rpcCodes.overloaded, message: "Overloaded, try again later", headers: retryLater },
   tunnelDown: { status: 503, code: rpcCodes.tunnelDown, message: "Gateway not connected", headers: retryLater },
-  unsupportedMediaType: { status: 415, code: rpcCodes.invalidRequest, message: "Content-Type must be application/json" },
+  unsupportedMediaType: {
+    status: 415,
+    code: rpcCodes.invalidRequest,
+    message: "Content-Type must be application/json",
+  },
   bodyTooLarge: { status: 413, code: rpcCodes.invalidRequest, message: "Request body too large" },
   headerRepeats: { status: 400, code: rpcCodes.invalidRequest, message: "Invalid Request: a header repeats" },
   idInFlight: { status: 400, code: rpcCodes.invalidRequest, message: "Invalid Request: id is already in flight" },
@@ -110,7 +114,14 @@ function errorText(
 }
 
 function answerHeaders(...extra: readonly (RawHeaders | undefined)[]): RawHeaders {
-  const headers = ["content-type", "application/json", "x-content-type-options", "nosniff", "cache-control", "no-store"];
+  const headers = [
+    "content-type",
+    "application/json",
+    "x-content-type-options",
+    "nosniff",
+    "cache-control",
+    "no-store",
+  ];
   for (const more of extra) if (more !== undefined) headers.push(...more);
   return headers;
 }
@@ -143,7 +154,13 @@ function unknownNameAnswer(kind: "tool" | "prompt", name: string | undefined, to
 
 function resourceNotFoundAnswer(uri: string | undefined, era: Era, to: AnswerTo): Answer {
   const code = era === "legacy" ? rpcCodes.legacyResourceNotFound : rpcCodes.invalidParams;
-  return errorAnswer({ status: 200, code, message: "Resource not found", ...to, data: uri === undefined ? {} : { uri } });
+  return errorAnswer({
+    status: 200,
+    code,
+    message: "Resource not found",
+    ...to,
+    data: uri === undefined ? {} : { uri },
+  });
 }
 
 /** For `server/discover` never: a client takes it for an old server. */

@@ -61,11 +61,7 @@ interface MirrorHeaders {
  * modern request that is otherwise whole lacks one. What else is wrong with a modern envelope is left for the upstream to
  * refuse. `message` undefined: an exchange without a body (GET, DELETE).
  */
-export function compareHeaders(
-  message: AgentMessage | undefined,
-  headers: RawHeaders,
-  era: Era,
-): Refusal | undefined {
+export function compareHeaders(message: AgentMessage | undefined, headers: RawHeaders, era: Era): Refusal | undefined {
   const version = headerValues(headers, "mcp-protocol-version");
   const method = headerValues(headers, "mcp-method");
   const name = headerValues(headers, "mcp-name");

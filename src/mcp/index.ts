@@ -22,3 +22,6 @@ export { isEventStream, isJson, type MediaType, parseMediaType } from "./media-t
 export { idKeyOf, readMessage } from "./message.ts";
 export { subjectOf } from "./methods.ts";
 export type { AgentMessage, ClientKind, Era, JsonObject, ListKind, Refusal, Subject } from "./types.ts";
+export { editLists, type ListEdit, readInputMethods, readUpdatedUri } from "./list-edit.ts";
+export { MessageSkimmer } from "./skim.ts";
+export { dataOf, type EventFacts, type EventSink, EventSplitter, replaceData, withoutData } from "./sse.ts";

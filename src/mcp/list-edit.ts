@@ -13,7 +13,9 @@ const nameKeys: Readonly<Record<ListKind, string>> = {
 };
 const listKinds = ["tools", "prompts", "resources", "resourceTemplates"] as const satisfies readonly ListKind[];
 
-const judgedOf = new Map([...Object.values(nameKeys), "result", "params", "method"].map((k) => [k, new JudgedKeys([k])]));
+const judgedOf = new Map(
+  [...Object.values(nameKeys), "result", "params", "method", "inputRequests"].map((k) => [k, new JudgedKeys([k])]),
+);
 const judgedLists = new JudgedKeys(listKinds);
 
 export type ListEdit =
@@ -38,8 +40,10 @@ export function editLists(message: Buffer, shows: (kind: ListKind, name: string)
     const count = removed.filter(Boolean).length;
     if (count === 0) continue;
     removedCount += count;
-    pieces.push(message.subarray(copied, list.start + 1), ...keptOf(message, list.elements, removed));
-    copied = count === list.elements.length ? list.end - 1 : (list.elements.at(-1)?.end ?? copied);
+    const isEmptied = count === list.elements.length;
+    const first = isEmptied ? list.start + 1 : (list.elements[0]?.start ?? list.start + 1);
+    pieces.push(message.subarray(copied, first), ...keptOf(message, list.elements, removed));
+    copied = isEmptied ? list.end - 1 : (list.elements.at(-1)?.end ?? first);
   }
   if (removedCount === 0) return { kind: "same" };
   pieces.push(message.subarray(copied));

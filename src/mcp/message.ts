@@ -102,7 +102,12 @@ const metaKeys = judgedKeys(
   "io.modelcontextprotocol/related-task",
 );
 const refKeys = judgedKeys("type", "name", "uri");
-const filterKeys = judgedKeys("toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions");
+const filterKeys = judgedKeys(
+  "toolsListChanged",
+  "promptsListChanged",
+  "resourcesListChanged",
+  "resourceSubscriptions",
+);
 
 function findFoldedKey(message: JsonObject): string | undefined {
   const { params } = message;

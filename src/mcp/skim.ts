@@ -1,5 +1,6 @@
-import { beginNumber, canNumberEnd, stepNumber } from "./json-number.ts";
+import { beginNumber, canNumberEnd, endOfPlain, isEscaped, isHexDigit, stepNumber } from "./json-grammar.ts";
 import { JudgedKeys } from "./judged-keys.ts";
+import { TextCapture } from "./text-capture.ts";
 
 const states = {
   value: 0,
@@ -61,11 +62,7 @@ export class MessageSkimmer {
   #literalAt = 0;
 
   #capture: Capture = "none";
-  /** Where the captured text begins in the chunk at hand. */
-  #captureStart = 0;
-  /** What earlier chunks held of it. */
-  #carry: Buffer | undefined;
-  #isCaptureTooLong = false;
+  readonly #text = new TextCapture();
 
   /** The judged member of the message whose value comes next, or is being read; 0 for any other. */
   #member = 0;
@@ -84,6 +81,10 @@ export class MessageSkimmer {
   /** Not JSON, or nested deeper than 1,024, or with an id or method over 4 KiB. */
   get isBroken(): boolean {
     return this.#state === states.broken;
+  }
+  /** Nothing but blanks so far. */
+  get isBlank(): boolean {
+    return this.#root === "unknown" && this.#state !== states.broken;
   }
   get isObject(): boolean {
     return this.#root === "object";
@@ -124,7 +125,6 @@ export class MessageSkimmer {
   /** Reads on; what `push` calls cut a message into makes no difference. Keeps no reference to `chunk`. */
   push(chunk: Buffer): void {
     const length = chunk.length;
-    this.#captureStart = 0;
     let i = 0;
     while (i < length) {
       switch (this.#state) {
@@ -146,14 +146,60 @@ export class MessageSkimmer {
         case states.broken:
           return;
         default:
-          i = this.#readStructure(chunk, i);
+          i = this.#isDeep() ? this.#readDeep(chunk, i) : this.#readStructure(chunk, i, length);
       }
     }
-    if (this.#capture !== "none") this.#keep(chunk, length);
+    if (this.#capture !== "none") this.#text.suspend(chunk);
   }
 
-  #readStructure(chunk: Buffer, start: number): number {
+  /** Nothing is judged at this depth or below. */
+  #isDeep(): boolean {
+    return this.#depth > (this.#isResultObject ? 2 : 1);
+  }
+
+  /**
+   * What `#readStructure` does, for the bulk of a message: in locals, and without a step per string. Leaves it to the
+   * others when the depth ends, and when a value is no plain string within the chunk.
+   */
+  #readDeep(chunk: Buffer, start: number): number {
     const length = chunk.length;
+    let isObject = this.#stack[this.#depth] === 1;
+    let state = this.#state;
+    let i = start;
+    while (i < length) {
+      const c = chunk[i] as number;
+      if (c === 0x22 && state !== states.after && state !== states.colon) {
+        const isKey = state === states.key || state === states.firstKey;
+        const end = endOfPlain(chunk, i + 1);
+        if (end === length || chunk[end] !== 0x22) return this.#leaveInString(isKey, end);
+        state = isKey ? states.colon : states.after;
+        i = end + 1;
+      } else if (c === 0x3a && state === states.colon) {
+        state = states.value;
+        i += 1;
+      } else if (c === 0x2c && state === states.after) {
+        state = isObject ? states.key : states.value;
+        i += 1;
+      } else if (c === 0x20 || c === 0x0a || c === 0x0d || c === 0x09) i += 1;
+      else {
+        this.#state = state;
+        i = this.#readStructure(chunk, i, i + 1);
+        if (this.#state >= states.string || !this.#isDeep()) return i;
+        isObject = this.#stack[this.#depth] === 1;
+        state = this.#state;
+      }
+    }
+    this.#state = state;
+    return i;
+  }
+
+  #leaveInString(isKey: boolean, at: number): number {
+    this.#state = states.string;
+    this.#isKey = isKey;
+    return at;
+  }
+
+  #readStructure(chunk: Buffer, start: number, length: number): number {
     for (let i = start; i < length; i += 1) {
       const c = chunk[i] as number;
       if (c === 0x20 || c === 0x0a || c === 0x0d || c === 0x09) continue;
@@ -279,12 +325,7 @@ export class MessageSkimmer {
 
   #readString(chunk: Buffer, start: number): number {
     const length = chunk.length;
-    let i = start;
-    while (i < length) {
-      const c = chunk[i] as number;
-      if (c === 0x22 || c === 0x5c || c < 0x20) break;
-      i += 1;
-    }
+    const i = endOfPlain(chunk, start);
     if (i === length) return i;
     const c = chunk[i];
     if (c === 0x5c) this.#state = states.escape;
@@ -348,37 +389,17 @@ export class MessageSkimmer {
 
   #beginCapture(capture: Capture, start: number): void {
     this.#capture = capture;
-    this.#captureStart = start;
-    this.#carry = undefined;
-    this.#isCaptureTooLong = false;
-  }
-
-  /** Copies what the chunk at hand holds of the captured text, up to the cap. */
-  #keep(chunk: Buffer, end: number): void {
-    const carried = this.#carry?.length ?? 0;
-    const part = chunk.subarray(this.#captureStart, end);
-    const cap = this.#capture === "key" ? maxKeyBytes : maxScalarBytes;
-    if (carried + part.length > cap) this.#isCaptureTooLong = true;
-    else this.#carry = this.#carry === undefined ? Buffer.from(part) : Buffer.concat([this.#carry, part]);
+    this.#text.begin(start, capture === "key" ? maxKeyBytes : maxScalarBytes);
   }
 
   #endCapture(chunk: Buffer, end: number): void {
     const capture = this.#capture;
-    let text = "";
-    if (this.#carry === undefined && !this.#isCaptureTooLong) {
-      const cap = capture === "key" ? maxKeyBytes : maxScalarBytes;
-      if (end - this.#captureStart > cap) this.#isCaptureTooLong = true;
-      else text = chunk.toString("utf8", this.#captureStart, end);
-    } else {
-      this.#keep(chunk, end);
-      text = this.#carry?.toString() ?? "";
-    }
+    const text = this.#text.end(chunk, end);
     this.#capture = "none";
-    this.#carry = undefined;
-    if (capture === "key") this.#endKey(this.#isCaptureTooLong ? undefined : unescape(text));
-    else if (this.#isCaptureTooLong) this.#state = states.broken;
+    if (capture === "key") this.#endKey(text === undefined ? undefined : unescapeText(text));
+    else if (text === undefined) this.#state = states.broken;
     else if (capture === "id") this.#idText = text;
-    else this.#method = unescape(text);
+    else this.#method = unescapeText(text);
   }
 
   /** `undefined`: too long for any judged key. */
@@ -397,17 +418,6 @@ export class MessageSkimmer {
 }
 
 /** The text of a string whose grammar has been checked, without its quotes. */
-function unescape(text: string): string {
+function unescapeText(text: string): string {
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
-}
-
-function isEscaped(c: number): boolean {
-  // " \ / b f n r t
-  return (
-    c === 0x22 || c === 0x5c || c === 0x2f || c === 0x62 || c === 0x66 || c === 0x6e || c === 0x72 || c === 0x74
-  );
-}
-
-function isHexDigit(c: number): boolean {
-  return (c >= 0x30 && c <= 0x39) || (c >= 0x41 && c <= 0x46) || (c >= 0x61 && c <= 0x66);
 }

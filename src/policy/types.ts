@@ -13,6 +13,8 @@ export interface ServerPolicySource {
 
 export interface GrantSource {
   readonly at: Position;
+  /** Where it stands in the document, `servers.tickets.grants[0]`, or `servers.tickets` for the short form. */
+  readonly path?: string;
   readonly tools: readonly RuleSource[];
   readonly prompts: readonly RuleSource[];
   readonly resources: readonly RuleSource[];
@@ -31,6 +33,8 @@ export interface DenySource {
 export interface PatternSource {
   readonly pattern: string;
   readonly at: Position;
+  /** Where it stands in the document, `servers.tickets.tools[1]`; when absent, made of the grant's or server's path. */
+  readonly path?: string;
 }
 
 export interface RuleSource extends PatternSource {
@@ -45,6 +49,8 @@ export type Decision =
       readonly reason: DenyReason;
       readonly rule: string | undefined;
       readonly at: Position | undefined;
+      /** Of a subject with several URIs, the first that is denied. */
+      readonly uri?: string;
     };
 
 export type DenyReason =

@@ -4,11 +4,12 @@ const lf = 0x0a;
 const cr = 0x0d;
 const colon = 0x3a;
 const tailBytes = 4;
-const none = Buffer.alloc(0);
+/** A stream begins as if a line had just ended. */
+const streamStart = Buffer.from("\n");
 
 export class EventBoundary {
   /** The last bytes of the stream so far: enough for a blank line in any spelling (CRLFCRLF), or a cut `\nid`. */
-  #tail: Buffer = none;
+  #tail: Buffer = streamStart;
   #hasId = false;
 
   /** Whether any line so far was an `id` field: the client can resume what it lost. */
@@ -20,7 +21,6 @@ export class EventBoundary {
   get isAtBoundary(): boolean {
     const tail = this.#tail;
     let end = tail.length;
-    if (end === 0) return true;
     if (tail[end - 1] === lf) {
       end -= 1;
       if (end > 0 && tail[end - 1] === cr) end -= 1;
@@ -40,14 +40,12 @@ export class EventBoundary {
   }
 
   #findId(chunk: Buffer): void {
-    // A field name may be cut by the chunk's edge: look at the seam as one piece. At the start a line begins too.
-    const before = this.#tail.length === 0 ? lineStart : this.#tail;
+    // A field name may be cut by the chunk's edge: look at the seam as one piece.
     this.#hasId =
-      hasIdLine(Buffer.concat([before, chunk.subarray(0, tailBytes)])) || (chunk.length > tailBytes && hasIdLine(chunk));
+      hasIdLine(Buffer.concat([this.#tail, chunk.subarray(0, tailBytes)])) ||
+      (chunk.length > tailBytes && hasIdLine(chunk));
   }
 }
-
-const lineStart = Buffer.from("\n");
 
 /** An `id` field with or without a value (HTML standard, "interpreting an event stream"). */
 function hasIdLine(bytes: Buffer): boolean {

@@ -61,6 +61,8 @@ const codes: Readonly<Record<string, UpstreamErrorCode>> = {
   INVALID_CA: "tls",
   INVALID_PURPOSE: "tls",
   HOSTNAME_MISMATCH: "tls",
+  /** undici's parser error has no code of its own in every case. */
+  HTTPParserError: "bad-answer",
   UND_ERR_HEADERS_OVERFLOW: "bad-answer",
   UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "bad-answer",
   UND_ERR_INVALID_ARG: "bad-request",

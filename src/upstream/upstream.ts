@@ -29,7 +29,7 @@ export interface UpstreamRequest {
   readonly method: "POST" | "GET" | "DELETE";
   /** Everything the upstream shall see beside Host, Connection, Content-Length and Accept-Encoding. */
   readonly headers: RawHeaders;
-  readonly body?: Buffer;
+  readonly body?: Buffer | undefined;
   /** Shortens the first-byte deadline for this call. */
   readonly firstByteMs?: number;
 }

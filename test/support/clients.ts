@@ -60,7 +60,11 @@ export interface ConnectOptions {
   readonly url: string;
   readonly bearer?: string;
   /** What the client declares; all three kinds by default. */
-  readonly capabilities?: { sampling?: object; elicitation?: object; roots?: object };
+  readonly capabilities?: {
+    readonly sampling?: Record<string, never>;
+    readonly elicitation?: Record<string, never>;
+    readonly roots?: { listChanged: boolean };
+  };
 }
 
 const info = { name: "postern-test-client", version: "1.0.0" };

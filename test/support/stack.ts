@@ -32,6 +32,8 @@ export interface StackOptions {
   readonly gatewayYaml?: Document;
   /** Servers of the agent; default all. */
   readonly agentServers?: readonly string[];
+  /** More tunnels at the relay, by name, without agents. */
+  readonly extraTunnels?: Readonly<Record<string, MintedToken>>;
   /** Start the relay only. */
   readonly withoutGateway?: boolean;
 }
@@ -112,6 +114,11 @@ interface Ports {
   readonly gatewayAdmin: number;
 }
 
+const withoutAgents = ({ sha256 }: MintedToken): Document => ({
+  gateways: [{ name: "extra", tokenSha256: [sha256] }],
+  agents: [],
+});
+
 function relayDocument(options: StackOptions, ports: Ports, tunnel: MintedToken, agent: MintedToken): Document {
   return {
     listen: `127.0.0.1:${ports.relay}`,
@@ -122,6 +129,9 @@ function relayDocument(options: StackOptions, ports: Ports, tunnel: MintedToken,
         gateways: [{ name: "edge", tokenSha256: [tunnel.sha256] }],
         agents: [{ name: "tester", keySha256: [agent.sha256], servers: options.agentServers ?? ["*"] }],
       },
+      ...Object.fromEntries(
+        Object.entries(options.extraTunnels ?? {}).map(([name, minted]) => [name, withoutAgents(minted)]),
+      ),
     },
     ...options.relayYaml,
   };

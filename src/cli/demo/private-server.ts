@@ -15,6 +15,9 @@ interface Issue {
   readonly state: "open" | "closed";
 }
 
+/** Everything that `buildTracker` registers. */
+export const offeredTools: readonly string[] = ["search_issues", "get_issue", "delete_issue", "admin_export"];
+
 export interface PrivateServer {
   /** `http://127.0.0.1:<port>/mcp` */
   readonly url: string;

@@ -1,4 +1,4 @@
-/** The grammar of a JSON number (RFC 8259, section 6), one character at a time. */
+/** The parts of the JSON grammar (RFC 8259) that are read byte by byte. */
 
 const steps = { sign: 0, zero: 1, int: 2, point: 3, fraction: 4, exponent: 5, exponentSign: 6, digits: 7 } as const;
 
@@ -13,6 +13,10 @@ export function beginNumber(c: number): number {
 
 /** The step after `c`; -1: it does not belong to the number. */
 export function stepNumber(step: number, c: number): number {
+  return table[(step << 8) | c] as number;
+}
+
+function computeStep(step: number, c: number): number {
   const isDigit = c >= 0x30 && c <= 0x39;
   switch (step) {
     case steps.sign:
@@ -35,6 +39,9 @@ export function stepNumber(step: number, c: number): number {
   }
 }
 
+/** Every step for every byte: numbers are a large part of what structured results hold. */
+const table = Int8Array.from({ length: 8 << 8 }, (_, index) => computeStep(index >> 8, index & 0xff));
+
 /** Whether a number may end after this step. */
 export function canNumberEnd(step: number): boolean {
   return step === steps.zero || step === steps.int || step === steps.fraction || step === steps.digits;
@@ -47,4 +54,28 @@ function stepPastInteger(c: number): number {
 
 function isExponentMark(c: number): boolean {
   return c === 0x65 || c === 0x45;
+}
+
+/** Whether the character may follow a backslash, beside `u`. */
+export function isEscaped(c: number | undefined): boolean {
+  // " \ / b f n r t
+  return c === 0x22 || c === 0x5c || c === 0x2f || c === 0x62 || c === 0x66 || c === 0x6e || c === 0x72 || c === 0x74;
+}
+
+export function isHexDigit(c: number): boolean {
+  return (c >= 0x30 && c <= 0x39) || (c >= 0x41 && c <= 0x46) || (c >= 0x61 && c <= 0x66);
+}
+
+/** From `at`, inside a string: where its closing quote, an escape that needs care or a control character stands; or the length. */
+export function endOfPlain(bytes: Buffer, at: number): number {
+  const length = bytes.length;
+  let i = at;
+  while (i < length) {
+    const c = bytes[i] as number;
+    if (c === 0x22 || c < 0x20) return i;
+    if (c !== 0x5c) i += 1;
+    else if (isEscaped(bytes[i + 1])) i += 2;
+    else return i;
+  }
+  return length;
 }

@@ -1,0 +1,225 @@
+import { randomBytes } from "node:crypto";
+import { cpus } from "node:os";
+import { parseArgs } from "node:util";
+import { modernRequest } from "../test/support/agent-requests.ts";
+import { type Stack, startStack } from "../test/support/stack.ts";
+import type { Job, LoadResult } from "./load.ts";
+import { type Listening, type LoadGenerator, startListening, startLoadGenerator } from "./processes.ts";
+import { median, printTable, type Row, type Table } from "./report.ts";
+
+/**
+ * `npm run bench`: the same calls to the same server directly, over two plain HTTP hops, and through Postern with
+ * policy, injection and audit on; every part a process of its own, all on loopback. The targets take turns in rounds,
+ * so that what drifts (clock, heat, neighbours) hits all alike.
+ */
+const { values: flags } = parseArgs({
+  options: {
+    json: { type: "boolean", default: false },
+    short: { type: "boolean", default: false },
+    peer: { type: "string", multiple: true, default: [] },
+    "upstream-port": { type: "string", default: "0" },
+    "without-postern": { type: "boolean", default: false },
+  },
+});
+
+const usage = `--peer must be name=url: an endpoint that forwards every path to the upstream. Give the upstream a port of
+your choice with --upstream-port, and let the peer forward to http://127.0.0.1:<port>.`;
+
+const pace = flags.short
+  ? { rounds: 3, roundMs: 700, warmupMs: 700, streamCalls: 60, bigCalls: 1 }
+  : { rounds: 7, roundMs: 2_000, warmupMs: 2_000, streamCalls: 200, bigCalls: 2 };
+const concurrencies = [1, 32, 128] as const;
+const referenceName = "two hops";
+const megabyte = 1_000_000;
+
+/** A way to the upstream. */
+interface Target {
+  readonly name: string;
+  url(kind: "small" | "stream" | "big"): string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+function job(
+  target: Target,
+  kind: "small" | "stream" | "big",
+  load: Pick<Job, "concurrency" | "durationMs" | "calls" | "firstText">,
+): Job {
+  const { body, headers } = modernRequest(1, "tools/call", {
+    name: `get_${kind}`,
+    arguments: { project: "OPS", limit: 10 },
+  });
+  return {
+    url: target.url(kind),
+    headers: {
+      "content-type": "application/json",
+      accept: "application/json, text/event-stream",
+      ...headers,
+      ...target.headers,
+    },
+    body: JSON.stringify(body),
+    ...load,
+  };
+}
+
+async function measured(generator: LoadGenerator, target: Target, work: Job): Promise<LoadResult> {
+  const result = await generator.perform(work);
+  if (result.failures > 0) throw new Error(`${target.name}: ${result.failures} failures, the first: ${result.failure}`);
+  if (result.calls === 0) throw new Error(`${target.name}: no call ended`);
+  return result;
+}
+
+/** Rounds of all targets, each round starting with another one. */
+async function inRounds(
+  targets: readonly Target[],
+  rounds: number,
+  once: (target: Target) => Promise<LoadResult>,
+): Promise<Map<string, LoadResult[]>> {
+  const results = new Map<string, LoadResult[]>(targets.map(({ name }) => [name, []]));
+  for (let round = 0; round < rounds; round += 1) {
+    for (let i = 0; i < targets.length; i += 1) {
+      const target = targets[(round + i) % targets.length];
+      if (target !== undefined) results.get(target.name)?.push(await once(target));
+    }
+  }
+  return results;
+}
+
+function tableOf(
+  title: string,
+  unit: Table["unit"],
+  results: Map<string, LoadResult[]>,
+  read: (result: LoadResult) => { readonly rate: number; readonly medianMs: number; readonly p99Ms: number },
+): Table {
+  const rows = [...results].map(([target, list]): Row => {
+    const values = list.map(read);
+    const compared = values.map(({ rate, medianMs }) => (unit === "ms" ? medianMs : rate));
+    return {
+      target,
+      perSecond: median(values.map(({ rate }) => rate)),
+      medianMs: median(values.map(({ medianMs }) => medianMs)),
+      p99Ms: median(values.map(({ p99Ms }) => p99Ms)),
+      lowest: Math.min(...compared),
+      highest: Math.max(...compared),
+      ratio: undefined,
+    };
+  });
+  const reference = rows.find(({ target }) => target === referenceName);
+  return {
+    title,
+    unit,
+    rows: rows.map((row) => {
+      if (reference === undefined) return row;
+      const ratio = unit === "ms" ? reference.medianMs / row.medianMs : row.perSecond / reference.perSecond;
+      return { ...row, ratio };
+    }),
+  };
+}
+
+async function measureSmall(generator: LoadGenerator, targets: readonly Target[], concurrency: number): Promise<Table> {
+  const results = await inRounds(targets, pace.rounds, (target) =>
+    measured(generator, target, job(target, "small", { concurrency, durationMs: pace.roundMs })),
+  );
+  return tableOf(`small tools/call, ${concurrency} in parallel, answers of 1 KB`, "calls/s", results, (result) => ({
+    rate: result.calls / result.seconds,
+    medianMs: result.medianMs,
+    p99Ms: result.p99Ms,
+  }));
+}
+
+async function measureStream(generator: LoadGenerator, targets: readonly Target[]): Promise<Table> {
+  const results = await inRounds(targets, pace.rounds, (target) =>
+    measured(generator, target, job(target, "stream", { concurrency: 1, calls: pace.streamCalls, firstText: "data:" })),
+  );
+  return tableOf("time to the first event of a stream", "ms", results, (result) => ({
+    rate: result.calls / result.seconds,
+    medianMs: result.firstByteMedianMs,
+    p99Ms: result.firstByteP99Ms,
+  }));
+}
+
+async function measureBig(generator: LoadGenerator, targets: readonly Target[]): Promise<Table> {
+  const results = await inRounds(targets, Math.ceil(pace.rounds / 2), (target) =>
+    measured(generator, target, job(target, "big", { concurrency: 1, calls: pace.bigCalls })),
+  );
+  return tableOf("a result of 100 MiB", "MB/s", results, (result) => ({
+    rate: result.bodyBytes / megabyte / result.seconds,
+    medianMs: result.medianMs,
+    p99Ms: result.p99Ms,
+  }));
+}
+
+async function startPostern(upstream: Listening): Promise<Stack> {
+  const url = (kind: string): string => `http://127.0.0.1:${upstream.port}/${kind}/mcp`;
+  const credential = { type: "bearer", token: { file: "./upstream-token" } };
+  const kinds = ["small", "stream", "big"];
+  return startStack({
+    secretFiles: { "upstream-token": randomBytes(32).toString("base64url") },
+    servers: Object.fromEntries(kinds.map((kind) => [kind, { url: url(kind), credential }])),
+    policy: Object.fromEntries(
+      kinds.map((kind) => [
+        kind,
+        {
+          tools: ["search_issues", "list_*", { name: "get_*", except: ["get_admin_*"] }],
+          resources: ["ticket://open/*"],
+        },
+      ]),
+    ),
+  });
+}
+
+function peerTargets(): Target[] {
+  return flags.peer.map((text) => {
+    const at = text.indexOf("=");
+    if (at < 1 || !URL.canParse(text.slice(at + 1))) throw new Error(usage);
+    const base = text.slice(at + 1).replace(/\/$/, "");
+    return { name: text.slice(0, at), url: (kind) => `${base}/${kind}/mcp`, headers: {} };
+  });
+}
+
+async function measureAll(generator: LoadGenerator, targets: readonly Target[]): Promise<Table[]> {
+  for (const target of targets) {
+    await measured(generator, target, job(target, "small", { concurrency: 32, durationMs: pace.warmupMs }));
+    await measured(generator, target, job(target, "stream", { concurrency: 1, calls: 20 }));
+  }
+  const tables: Table[] = [];
+  const add = (table: Table): void => {
+    tables.push(table);
+    if (!flags.json) printTable(table);
+  };
+  for (const concurrency of concurrencies) add(await measureSmall(generator, targets, concurrency));
+  add(await measureStream(generator, targets));
+  add(await measureBig(generator, targets));
+  return tables;
+}
+
+async function main(): Promise<void> {
+  const peers = peerTargets();
+  const upstream = await startListening("./upstream.ts", { PORT: flags["upstream-port"] });
+  const inner = await startListening("./hop.ts", { TARGET: `http://127.0.0.1:${upstream.port}` });
+  const outer = await startListening("./hop.ts", { TARGET: `http://127.0.0.1:${inner.port}` });
+  const generator = startLoadGenerator();
+  const plain = (name: string, port: number): Target => ({
+    name,
+    url: (kind) => `http://127.0.0.1:${port}/${kind}/mcp`,
+    headers: {},
+  });
+  let stack: Stack | undefined;
+  try {
+    if (!flags["without-postern"]) stack = await startPostern(upstream);
+    const targets = [plain("direct", upstream.port), plain(referenceName, outer.port)];
+    if (stack !== undefined) {
+      const { agentKey, agentUrl } = stack;
+      targets.push({ name: "Postern", url: agentUrl, headers: { authorization: `Bearer ${agentKey}` } });
+    }
+    const machine = { node: process.version, cores: cpus().length, cpu: cpus()[0]?.model ?? "unknown" };
+    if (!flags.json) console.log(`Node ${machine.node}, ${machine.cores} cores, ${machine.cpu}; ${pace.rounds} rounds`);
+    const tables = await measureAll(generator, [...targets, ...peers]);
+    if (flags.json) console.log(JSON.stringify({ machine, pace, tables }, undefined, 2));
+  } finally {
+    await stack?.stop();
+    generator.stop();
+    for (const child of [outer, inner, upstream]) child.stop();
+  }
+}
+
+await main();

@@ -1,0 +1,62 @@
+#!/usr/bin/env node
+import { check } from "./check.ts";
+import { demo } from "./demo/demo.ts";
+import { type Command, type CommandIo, exitCodes } from "./io.ts";
+import { gateway, relay } from "./long-running.ts";
+import { policyTest } from "./policy-test.ts";
+import { token } from "./token.ts";
+import { version } from "./version.ts";
+
+const usage = `usage: postern COMMAND
+
+  demo [--once]                    the whole path in one process on loopback
+  relay -c relay.yaml              run the platform side
+  gateway -c gateway.yaml          run the private network's side
+  check -c FILE                    every mistake in one of the three files, with a cure
+  policy test -c gateway.yaml …    allow or deny, and the rule that says so
+  token new [--kind tunnel|agent]  a new secret and its hash
+  --version
+
+exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 denied`;
+
+const policy: Command = (args, io) => {
+  if (args[0] === "test") return policyTest(args.slice(1), io);
+  io.err("usage: postern policy test -c gateway.yaml --server NAME …");
+  return Promise.resolve(exitCodes.usage);
+};
+
+const commands = new Map<string, Command>([
+  ["demo", demo],
+  ["relay", relay],
+  ["gateway", gateway],
+  ["check", check],
+  ["policy", policy],
+  ["token", token],
+]);
+
+/** Commands of the contract that this version does not have; named so that nobody searches for a typing error. */
+const laterCommands = new Set(["lock", "doctor", "status"]);
+
+const io: CommandIo = {
+  out: (text) => process.stdout.write(`${text}\n`),
+  err: (text) => process.stderr.write(`${text}\n`),
+  env: process.env,
+};
+
+async function main(args: readonly string[]): Promise<number> {
+  const [name = "", ...rest] = args;
+  const command = commands.get(name);
+  if (command !== undefined) return command(rest, io);
+  if (name === "--version") {
+    io.out(version);
+    return exitCodes.done;
+  }
+  if (name === "--help" || name === "-h" || name === "help") {
+    io.out(usage);
+    return exitCodes.done;
+  }
+  io.err(laterCommands.has(name) ? `\`postern ${name}\` is not in this version yet` : usage);
+  return exitCodes.usage;
+}
+
+process.exitCode = await main(process.argv.slice(2));

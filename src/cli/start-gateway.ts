@@ -1,0 +1,78 @@
+/** Builds a gateway with its policy, credentials and admin port from a checked configuration. */
+import { readFileSync } from "node:fs";
+import { listenAdmin } from "../admin/index.ts";
+import type { GatewayConfig } from "../config/index.ts";
+import { createCredentials } from "../credentials/index.ts";
+import { createGateway, type GatewayStatus } from "../gateway/index.ts";
+import { systemClock } from "../lib/index.ts";
+import { compilePolicy } from "../policy/index.ts";
+import type { Logger } from "../telemetry/index.ts";
+import type { CommandIo } from "./io.ts";
+import type { RunningPart } from "./run.ts";
+import { software } from "./version.ts";
+
+export interface RunningGateway extends RunningPart {
+  readonly adminPort: number;
+  isReady(): boolean;
+  reopenAudit(): void;
+}
+
+/** Rejects when the admin port, a CA file or the audit file cannot be had; nothing is left open then. */
+export async function startGateway(
+  config: GatewayConfig,
+  env: CommandIo["env"],
+  logger: Logger,
+): Promise<RunningGateway> {
+  const shared = { clock: systemClock, random: Math.random, logger };
+  const credentials = createCredentials({
+    ...shared,
+    env,
+    vault: config.vault,
+    servers: Object.fromEntries(Object.entries(config.servers).map(([name, { credential }]) => [name, credential])),
+  });
+  const gateway = createGateway(
+    {
+      relay: {
+        url: config.relay.url,
+        tunnel: config.relay.tunnel,
+        ca: config.relay.ca === undefined ? undefined : readFileSync(config.relay.ca, "utf8"),
+        readToken: () => credentials.read(config.relay.token),
+      },
+      id: config.gateway.id,
+      software,
+      servers: config.servers,
+      audit: {
+        target: config.audit.file === undefined ? { fd: 1 } : { file: config.audit.file },
+        onError: config.audit.onError,
+      },
+      limits: config.limits,
+      timeouts: config.timeouts,
+    },
+    { ...shared, policy: compilePolicy(config.policy), credentials },
+  );
+  const admin = await listenAdmin(
+    { ...config.admin.listen, allowedHosts: [] },
+    { readiness: () => readinessOf(gateway.status()) },
+  );
+  gateway.start();
+  logger.info("gateway is dialling", { url: config.relay.url, tunnel: config.relay.tunnel, version: software });
+  return {
+    adminPort: admin.port,
+    failed: new Promise(() => undefined),
+    isReady: () => gateway.ready(),
+    reopenAudit: () => gateway.reopenAudit(),
+    async stop(graceMs) {
+      await gateway.stop(graceMs);
+      await credentials.close();
+      await admin.close();
+    },
+  };
+}
+
+function readinessOf(status: GatewayStatus): { isReady: boolean; detail: Readonly<Record<string, unknown>> } {
+  const { state, lastEchoAgoMs, lastProblem } = status.tunnel;
+  return {
+    isReady: status.isReady,
+    detail: { tunnel: state, lastEchoAgoMs, lastProblem, auditWritable: status.audit.isWritable },
+  };
+}

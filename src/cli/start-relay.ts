@@ -1,0 +1,40 @@
+/** Builds a relay with its admin port from a checked configuration. The command and the demo both start here. */
+import { listenAdmin } from "../admin/index.ts";
+import type { RelayConfig } from "../config/index.ts";
+import { systemClock } from "../lib/index.ts";
+import { createRelay } from "../relay/index.ts";
+import type { Logger } from "../telemetry/index.ts";
+import type { RunningPart } from "./run.ts";
+import { software } from "./version.ts";
+
+export interface RunningRelay extends RunningPart {
+  readonly port: number;
+  readonly adminPort: number;
+}
+
+/** Rejects with the system's error when a port cannot be had; nothing is left open then. */
+export async function startRelay(config: RelayConfig, nodeId: string, logger: Logger): Promise<RunningRelay> {
+  const relay = createRelay(
+    { ...config, node: { id: nodeId, software } },
+    { clock: systemClock, random: Math.random, logger },
+  );
+  const admin = await listenAdmin({ ...config.admin.listen, allowedHosts: [] }, relay);
+  try {
+    const { port } = await relay.listen();
+    logger.info("relay is listening", { address: `${config.listen.host}:${port}`, version: software });
+    return {
+      port,
+      adminPort: admin.port,
+      failed: new Promise(() => undefined),
+      // Readiness is answered to the last, so that a load balancer sees the relay go.
+      async stop(graceMs) {
+        await relay.drain(graceMs);
+        await relay.close();
+        await admin.close();
+      },
+    };
+  } catch (error) {
+    await admin.close();
+    throw error;
+  }
+}

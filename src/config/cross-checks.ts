@@ -1,0 +1,93 @@
+import { nearest } from "./nearest.ts";
+import type { Problem } from "./problem.ts";
+import { formatPath, type MapTree, nodeAt, type Tree, walk } from "./tree.ts";
+
+/**
+ * What no single field can tell. These look at trees, not at checked values, so that they find their faults beside
+ * whatever else is wrong in the file.
+ */
+
+/** A Vault source needs a Vault. */
+export function findVaultless(gateway: Tree): Problem[] {
+  if (nodeAt(gateway, ["vault"]) !== undefined) return [];
+  const problems: Problem[] = [];
+  walk(gateway, (node, path) => {
+    const at = node.kind === "map" ? node.entries.get("vault")?.keyAt : undefined;
+    if (at === undefined || path.length === 0) return;
+    const cure = "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file";
+    problems.push({ at, message: `\`${formatPath(path)}\` reads from Vault, but the file names none`, cure });
+  });
+  return problems;
+}
+
+/** A policy for a server that does not exist protects nothing: most often it is a slip in the name. */
+export function findUnknownServers(policy: Tree, gateway: Tree): Problem[] {
+  const configured = namesAt(gateway);
+  return [...entriesAt(policy)].flatMap(([name, entry]) => {
+    if (configured.includes(name)) return [];
+    const meant = nearest(name, configured);
+    const cure =
+      meant ?? (configured.length === 0 ? "a server of the gateway's file" : `one of: ${configured.join(", ")}`);
+    return [{ at: entry.keyAt, message: `there is no server \`${name}\` in the gateway's file`, cure }];
+  });
+}
+
+export function findUnruledServers(gateway: Tree, policy: Tree): Problem[] {
+  const ruled = namesAt(policy);
+  return [...entriesAt(gateway)].flatMap(([name, entry]) => {
+    if (ruled.includes(name)) return [];
+    const message = `the policy has no entry for \`${name}\`: every call to it is denied`;
+    return [{ at: entry.keyAt, message, cure: `servers: { ${name}: { tools: [ … ] } } in the policy` }];
+  });
+}
+
+/** A server has the keys of one grant, or a list of grants: with both, a reader takes one of them for all there is. */
+export function findMixedGrants(policy: Tree): Problem[] {
+  const grantKeys = ["tools", "prompts", "resources", "resourceTemplates", "client"];
+  return [...entriesAt(policy)].flatMap(([name, { value }]) => {
+    if (value.kind !== "map" || !value.entries.has("grants")) return [];
+    const mixed = grantKeys.find((key) => value.entries.has(key));
+    const at = mixed === undefined ? undefined : value.entries.get(mixed)?.keyAt;
+    if (at === undefined) return [];
+    const message = `\`servers.${name}\` has \`grants\` and beside it \`${mixed}\`, a key of a grant`;
+    return [{ at, message, cure: `- ${mixed}: … as one more of the grants` }];
+  });
+}
+
+/** One key for two agents, or one token for two gateways, would make who it is a matter of order. */
+export function findSharedHashes(relay: Tree): Problem[] {
+  const lists = [
+    ["gateways", "tokenSha256"],
+    ["agents", "keySha256"],
+  ] as const;
+  return [...entriesAt(relay, "tunnels")].flatMap(([, { value: tunnel }]) =>
+    lists.flatMap(([list, key]) => findShared(nodeAt(tunnel, [list]), key)),
+  );
+}
+
+function findShared(list: Tree | undefined, key: string): Problem[] {
+  if (list?.kind !== "list") return [];
+  const owners = new Map<unknown, number>();
+  return list.items.flatMap((item, i) => {
+    const hashes = nodeAt(item, [key]);
+    if (hashes?.kind !== "list") return [];
+    return hashes.items.flatMap((hash) => {
+      const value = hash.kind === "scalar" ? hash.value : undefined;
+      const owner = owners.get(value) ?? i;
+      owners.set(value, owner);
+      if (owner === i || typeof value !== "string") return [];
+      return [
+        { at: hash.at, message: "this hash belongs to another entry already", cure: "the hash of a secret of its own" },
+      ];
+    });
+  });
+}
+
+function entriesAt(tree: Tree, key = "servers"): MapTree["entries"] {
+  const node = nodeAt(tree, [key]);
+  return node?.kind === "map" ? node.entries : new Map();
+}
+
+function namesAt(tree: Tree): string[] {
+  return [...entriesAt(tree).keys()];
+}

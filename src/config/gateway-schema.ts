@@ -1,0 +1,212 @@
+import { hostname } from "node:os";
+import { z } from "zod";
+import { address } from "./addresses.ts";
+import {
+  byName,
+  duration,
+  filePath,
+  type Listen,
+  listenAddress,
+  section,
+  size,
+  textField,
+  urlName,
+  wholeNumber,
+} from "./fields.ts";
+import { type LocalSource, localSource, type Source, source, vaultPath } from "./source.ts";
+
+/** gateway.yaml (DESIGN 4.2) without the policy: every default set, paths absolute, durations in milliseconds. */
+export interface GatewaySettings {
+  readonly relay: {
+    /** Origin only: `wss://relay.example.com`. */
+    readonly url: string;
+    readonly tunnel: string;
+    readonly token: Source;
+    readonly connections: 1;
+    /** Path of a PEM file. */
+    readonly ca: string | undefined;
+  };
+  readonly vault: VaultSettings | undefined;
+  readonly servers: { readonly [name: string]: ServerSettings };
+  readonly agents: { readonly verify: "relay" };
+  readonly gateway: { readonly id: string };
+  readonly admin: { readonly listen: Listen };
+  /** Without a file: standard output. */
+  readonly audit: { readonly file: string | undefined; readonly onError: "deny" | "continue" };
+  readonly limits: { readonly requestBytes: number; readonly streams: number };
+  readonly timeouts: { readonly firstByteMs: number; readonly idleMs: number };
+}
+
+export interface VaultSettings {
+  readonly address: string;
+  readonly namespace: string | undefined;
+  /** Path of a PEM file. */
+  readonly ca: string | undefined;
+  readonly auth:
+    | { readonly method: "token"; readonly token: LocalSource }
+    | {
+        readonly method: "approle";
+        readonly roleId: string | LocalSource;
+        readonly secretId: LocalSource;
+        readonly mount: string;
+      };
+  readonly ttlMs: number;
+  readonly staleForMs: number;
+}
+
+export interface ServerSettings {
+  readonly url: string;
+  /** Undefined: calls go out without one. */
+  readonly credential: CredentialSettings | undefined;
+}
+
+export type CredentialSettings =
+  | { readonly type: "bearer"; readonly token: Source }
+  | { readonly type: "header"; readonly name: string; readonly value: Source; readonly prefix: string };
+
+const minute = 60_000;
+const mebibyte = 1024 ** 2;
+
+/** `base`: the directory that relative paths start from. */
+export function createGatewaySchema(base: string): z.ZodType<GatewaySettings, unknown> {
+  const shape = section({
+    relay: relaySection(base),
+    vault: vaultSection(base).optional(),
+    servers: byName(serverSection(base)),
+    // Read by policy-schema.ts; here only so that the key is known and demanded.
+    policy: z.unknown().meta({ anyOf: [{ type: "string" }, { $ref: "policy.schema.json" }] }),
+    agents: section({ verify: z.literal("relay").default("relay") }).optional(),
+    gateway: section({ id: replicaId().optional() }).optional(),
+    admin: section({ listen: listenAddress().optional() }).optional(),
+    audit: section({
+      file: filePath(base).optional(),
+      onError: z.enum(["deny", "continue"]).default("deny"),
+    }).optional(),
+    limits: section({
+      requestBytes: size(1024, 256 * mebibyte).optional(),
+      streams: wholeNumber(65_536).optional(),
+    }).optional(),
+    timeouts: section({ firstByte: duration().optional(), idle: duration().optional() }).optional(),
+  });
+  return shape.transform(
+    (file): GatewaySettings => ({
+      relay: { ...file.relay, ca: file.relay.ca },
+      vault: file.vault,
+      servers: file.servers,
+      agents: { verify: "relay" },
+      gateway: { id: file.gateway?.id ?? hostname() },
+      admin: { listen: file.admin?.listen ?? { host: "127.0.0.1", port: 9464 } },
+      audit: { file: file.audit?.file, onError: file.audit?.onError ?? "deny" },
+      limits: { requestBytes: file.limits?.requestBytes ?? 4 * mebibyte, streams: file.limits?.streams ?? 2048 },
+      timeouts: { firstByteMs: file.timeouts?.firstByte ?? 5 * minute, idleMs: file.timeouts?.idle ?? 10 * minute },
+    }),
+  );
+}
+
+function relaySection(base: string) {
+  return section({
+    url: address({ schemes: ["wss", "ws"], isPlainLocal: true, hasPath: false }),
+    tunnel: urlName(),
+    token: source(base),
+    connections: oneConnection(),
+    ca: filePath(base).optional(),
+  });
+}
+
+function oneConnection() {
+  const one = z.unknown().transform((raw, ctx): 1 => {
+    if (raw === undefined || raw === 1) return 1;
+    const isLater = typeof raw === "number" && Number.isSafeInteger(raw) && raw > 1 && raw <= 4;
+    const message = isLater ? "`connections` above 1 is not in this version yet" : "{} must be 1";
+    ctx.addIssue({ code: "custom", message, params: { cure: "connections: 1" } });
+    return z.NEVER;
+  });
+  return one
+    .optional()
+    .transform((): 1 => 1)
+    .meta({ const: 1 });
+}
+
+function vaultSection(base: string) {
+  const auth = z.discriminatedUnion("method", [
+    section({ method: z.literal("token"), token: localSource(base) }),
+    section({
+      method: z.literal("approle"),
+      roleId: z.union([z.string().min(1), localSource(base)]),
+      secretId: localSource(base),
+      mount: vaultPath().optional(),
+    }),
+  ]);
+  return section({
+    address: address({ schemes: ["https", "http"], isPlainLocal: true, hasPath: false }),
+    namespace: namespaceName().optional(),
+    ca: filePath(base).optional(),
+    auth,
+    ttl: duration().optional(),
+    staleFor: duration({ zero: true }).optional(),
+  }).transform(
+    (file): VaultSettings => ({
+      address: file.address,
+      namespace: file.namespace,
+      ca: file.ca,
+      auth: authSettings(file.auth),
+      ttlMs: file.ttl ?? minute,
+      staleForMs: file.staleFor ?? 120 * minute,
+    }),
+  );
+}
+
+type AuthKeys =
+  | { method: "token"; token: LocalSource }
+  | { method: "approle"; roleId: string | LocalSource; secretId: LocalSource; mount?: string | undefined };
+
+function authSettings(auth: AuthKeys): VaultSettings["auth"] {
+  if (auth.method === "token") return { method: "token", token: auth.token };
+  return { method: "approle", roleId: auth.roleId, secretId: auth.secretId, mount: auth.mount ?? "approle" };
+}
+
+function serverSection(base: string) {
+  const credential = z.discriminatedUnion("type", [
+    section({ type: z.literal("bearer"), token: source(base) }),
+    section({ type: z.literal("header"), name: headerName(), value: source(base), prefix: headerPrefix().optional() }),
+  ]);
+  return section({
+    url: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true, later: ["unix", "stdio", "sse"] }),
+    credential: credential.optional(),
+  }).transform((file): ServerSettings => {
+    const { credential } = file;
+    if (credential?.type !== "header") return { url: file.url, credential };
+    return { url: file.url, credential: { ...credential, prefix: credential.prefix ?? "" } };
+  });
+}
+
+/** Headers whose value HTTP or MCP itself decides; a configured one would break or spoof the exchange. */
+const ownHeaders =
+  /^(?:host|connection|keep-alive|te|trailer|transfer-encoding|upgrade|expect|accept|accept-encoding|last-event-id|proxy-.*|mcp-.*|content-.*|x-forwarded-.*|forwarded)$/i;
+
+function headerName() {
+  return textField({ pattern: "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$" }, (raw, fail) => {
+    if (!/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(raw)) return fail("{} is no header name", "name: X-Api-Key");
+    return ownHeaders.test(raw) ? fail("{} belongs to HTTP or MCP itself", "name: X-Api-Key, or Authorization") : raw;
+  });
+}
+
+function headerPrefix() {
+  return textField({}, (raw, fail) => {
+    if (/^[\x20-\x7e]{0,64}$/.test(raw)) return raw;
+    return fail("{} holds what no header may carry, or more than 64 characters", 'prefix: "Token "');
+  });
+}
+
+function namespaceName() {
+  return textField({ minLength: 1 }, (raw, fail) => {
+    return /^[\x21-\x7e]+$/.test(raw) ? raw : fail("{} holds what no header may carry", "namespace: platform/team-a");
+  });
+}
+
+function replicaId() {
+  return textField({ pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$" }, (raw, fail) => {
+    if (/^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$/.test(raw)) return raw;
+    return fail("{} must be letters, digits, dots, _ and -, at most 253", "id: edge-1");
+  });
+}

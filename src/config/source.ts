@@ -1,0 +1,81 @@
+import { z } from "zod";
+import { filePath, section, textField } from "./fields.ts";
+
+/** Where a secret is read from (DESIGN 4.2). Paths of files are absolute. */
+export type Source = LocalSource | VaultSource;
+
+/** A source that needs no store: what the store's own login must use. */
+export type LocalSource = { readonly file: string } | { readonly env: string };
+
+export interface VaultSource {
+  readonly vault: { readonly mount: string; readonly path: string; readonly field: string };
+}
+
+/** Mounts and paths of Vault: no slash at either end, no empty or dot segment. */
+export function vaultPath(): z.ZodType<string, unknown> {
+  return textField({ minLength: 1 }, (raw, fail) => {
+    if (/\{[a-z.]*\}/i.test(raw))
+      return fail("{}: a path that depends on the principal is not in this version yet", "a fixed path");
+    if (/^\/|\/$/.test(raw))
+      return fail("{} must not begin or end with /", raw.replace(/^\/+|\/+$/g, "") || "mcp/tickets");
+    const isBroken = raw.split("/").some((segment) => segment === "" || segment === "." || segment === "..");
+    return isBroken ? fail("{} has an empty or dot segment", "segments joined by single slashes: mcp/tickets") : raw;
+  });
+}
+
+function fieldName(): z.ZodType<string, unknown> {
+  return textField({ minLength: 1 }, (raw, fail) => (raw.trim() === "" ? fail("{} is empty", "field: token") : raw));
+}
+
+function environmentName(): z.ZodType<string, unknown> {
+  return textField({ pattern: "^[A-Za-z_][A-Za-z0-9_]*$" }, (raw, fail) => {
+    if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(raw)) return raw;
+    // Not shown: whoever writes more than a name here may have written the value.
+    return fail("{} is no name of an environment variable", "the bare name, such as TICKETS_TOKEN, without $ or =");
+  });
+}
+
+const exactlyOne = { minProperties: 1, maxProperties: 1 };
+
+/** Exactly one of vault, file and env. A literal is refused in the words of check-shape.ts. */
+export function source(base: string): z.ZodType<Source, unknown> {
+  const vault = section({ mount: vaultPath(), path: vaultPath(), field: fieldName() });
+  const keys = section({ vault: vault.optional(), file: filePath(base).optional(), env: environmentName().optional() });
+  return keys
+    .transform(({ vault, file, env }, ctx): Source => {
+      const given: Source[] = [];
+      if (vault !== undefined) given.push({ vault: { mount: vault.mount, path: vault.path, field: vault.field } });
+      if (file !== undefined) given.push({ file });
+      if (env !== undefined) given.push({ env });
+      return only(given, ctx, "one of { file: PATH }, { env: NAME }, { vault: { mount, path, field } }");
+    })
+    .meta(exactlyOne) as z.ZodType<Source, unknown>;
+}
+
+/** Exactly one of file and env. */
+export function localSource(base: string): z.ZodType<LocalSource, unknown> {
+  const vault = z.unknown().optional();
+  const keys = section({ vault, file: filePath(base).optional(), env: environmentName().optional() });
+  return keys
+    .transform(({ vault, file, env }, ctx): LocalSource => {
+      const cure = "{ file: PATH } or { env: NAME }";
+      if (vault !== undefined) {
+        const message = "{}: what opens Vault cannot be read from Vault";
+        ctx.addIssue({ code: "custom", message, params: { cure } });
+        return z.NEVER;
+      }
+      const given: LocalSource[] = [];
+      if (file !== undefined) given.push({ file });
+      if (env !== undefined) given.push({ env });
+      return only(given, ctx, cure);
+    })
+    .meta(exactlyOne) as z.ZodType<LocalSource, unknown>;
+}
+
+function only<T>(given: readonly T[], ctx: z.RefinementCtx, cure: string): T {
+  const [first, second] = given;
+  if (first !== undefined && second === undefined) return first;
+  const message = first === undefined ? "{} names no source" : "{} names several sources";
+  ctx.addIssue({ code: "custom", message, params: { cure } });
+  return z.NEVER;
+}

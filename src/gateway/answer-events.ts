@@ -1,0 +1,258 @@
+import {
+  agentErrors,
+  dataOf,
+  type EventFacts,
+  type EventSink,
+  EventSplitter,
+  MessageSkimmer,
+  replaceData,
+  withoutData,
+} from "../mcp/index.ts";
+import { type AnswerLimits, type AnswerOptions, type AnswerWay, defaultAnswerLimits } from "./answer-types.ts";
+import {
+  type Ask,
+  deniedText,
+  doubtOf,
+  isOwn,
+  judgeMessage,
+  kindOf,
+  needsWhole,
+  type Verdict,
+} from "./answer-verdict.ts";
+
+interface AnswerError {
+  readonly code: number;
+  readonly message: string;
+}
+
+/**
+ * Ends an event of which only a part went out. The type makes clients ignore it; without the empty line the next
+ * event would become part of it.
+ */
+const truncation = Buffer.from("\nevent: truncated\n\n");
+
+/**
+ * The way of an event stream. The head leaves at once, every event with its last byte; an event over `holdBytes` that
+ * needs no edit so far streams through, and is cut off if the verdict turns bad before its end.
+ */
+export class EventAnswer implements AnswerWay {
+  readonly #options: AnswerOptions;
+  readonly #limits: AnswerLimits;
+  readonly #splitter: EventSplitter;
+  /** Of the data of the event in progress; undefined: no data so far. */
+  #message: MessageSkimmer | undefined;
+  #held: Buffer[] = [];
+  #heldBytes = 0;
+  /** `streaming`: a part of the event in progress has gone out. */
+  #state: "held" | "streaming" | "over" = "held";
+  #isAnswered = false;
+  #hasIds = false;
+
+  constructor(options: AnswerOptions) {
+    this.#options = options;
+    this.#limits = options.limits ?? defaultAnswerLimits;
+    const sink: EventSink = {
+      onData: (piece) => this.#readData(piece),
+      onPart: (bytes) => this.#takePart(bytes),
+      onEvent: (bytes, facts) => this.#takeEvent(bytes, facts),
+      onLoose: (bytes) => this.#emit(bytes),
+    };
+    this.#splitter = new EventSplitter(sink);
+  }
+
+  get isAtBoundary(): boolean {
+    return this.#state === "held";
+  }
+
+  start(): void {
+    this.#options.hooks.head();
+  }
+
+  push(chunk: Buffer): void {
+    if (this.#state !== "over" && chunk.length > 0) this.#splitter.push(chunk);
+  }
+
+  /** What is left without the empty line is no event, and clients discard it. */
+  end(): void {
+    if (this.#state === "over") return;
+    if (this.#state === "streaming") this.#lose(agentErrors.upstreamFailed, "the stream ended amid an event");
+    else if (this.#isResponseDue() && !this.#isResumable()) {
+      this.#failWithEvent(agentErrors.upstreamFailed, "the stream ended without a response");
+    } else {
+      this.#state = "over";
+      this.#options.hooks.finish();
+    }
+  }
+
+  fail(code: number, message: string): void {
+    if (this.#state !== "over") this.#lose({ code, message }, "the upstream failed");
+  }
+
+  /** The stream was lost, but nothing in it was wrong. */
+  #lose(error: AnswerError, reason: string): void {
+    if (this.#isResumable()) this.#close(error, reason);
+    else this.#failWithEvent(error, reason);
+  }
+
+  #readData(piece: Buffer): void {
+    if (this.#state === "over") return;
+    this.#message ??= new MessageSkimmer();
+    this.#message.push(piece);
+  }
+
+  #takePart(bytes: Buffer): void {
+    if (this.#state === "streaming") this.#passPart(bytes);
+    else if (this.#state === "held") {
+      this.#held.push(bytes);
+      this.#heldBytes += bytes.length;
+      if (this.#heldBytes > this.#limits.holdBytes) this.#overflow();
+    }
+  }
+
+  #passPart(bytes: Buffer): void {
+    const message = this.#message;
+    const doubt = message === undefined ? undefined : doubtOf(message);
+    if (doubt !== undefined) this.#failWithEvent(agentErrors.upstreamFailed, doubt);
+    else if (message !== undefined && needsWhole(message, this.#options.judge)) {
+      this.#failWithEvent(agentErrors.resultTooLarge, "an event that was seen through too late");
+    } else this.#emit(bytes);
+  }
+
+  #overflow(): void {
+    const message = this.#message;
+    const doubt = message === undefined ? undefined : doubtOf(message);
+    if (doubt !== undefined) this.#failWithEvent(agentErrors.upstreamFailed, doubt);
+    else if (message === undefined || !needsWhole(message, this.#options.judge)) {
+      this.#state = "streaming";
+      for (const part of this.#takeHeld()) this.#emit(part);
+    } else if (this.#heldBytes > this.#limits.listBytes) {
+      this.#failWithEvent(agentErrors.resultTooLarge, "an event over its limit");
+    }
+  }
+
+  #takeEvent(last: Buffer, facts: EventFacts): void {
+    if (this.#state === "over") return;
+    const message = this.#message;
+    this.#message = undefined;
+    if (this.#state === "streaming") this.#endStreamed(last, facts, message);
+    else {
+      const held = this.#takeHeld();
+      const event = held.length === 0 ? last : Buffer.concat([...held, last]);
+      this.#carryOut(
+        this.#judge(message, facts, () => dataOf(event)),
+        event,
+        facts,
+        message,
+      );
+    }
+  }
+
+  #endStreamed(last: Buffer, facts: EventFacts, message: MessageSkimmer | undefined): void {
+    const verdict = this.#judge(message, facts, undefined);
+    if (verdict.kind !== "pass") {
+      this.#failWithEvent(
+        agentErrors.upstreamFailed,
+        "reason" in verdict ? verdict.reason : "an event seen through too late",
+      );
+      return;
+    }
+    this.#state = "held";
+    this.#passEvent(last, facts, message, verdict.ask);
+  }
+
+  #judge(message: MessageSkimmer | undefined, facts: EventFacts, read: (() => Buffer) | undefined): Verdict {
+    if (message === undefined || message.isBlank) return { kind: "pass" };
+    // Data that is no object or array is a message to nobody; neither is an object without the members of one.
+    if (!facts.isMessage && !message.isArray) {
+      if (!message.isObject) return { kind: "pass" };
+      if (message.isComplete && doubtOf(message) === undefined && kindOf(message) === "none") return { kind: "pass" };
+    }
+    return judgeMessage(message, read, this.#options.judge);
+  }
+
+  #carryOut(verdict: Verdict, event: Buffer, facts: EventFacts, message: MessageSkimmer | undefined): void {
+    switch (verdict.kind) {
+      case "pass":
+        this.#passEvent(event, facts, message, verdict.ask);
+        break;
+      case "replace":
+        this.#passEvent(replaceData(event, verdict.bytes), facts, message);
+        break;
+      case "deny":
+        if (message !== undefined) {
+          this.#passEvent(replaceData(event, deniedText(message, this.#options.hooks)), facts, message);
+        }
+        break;
+      case "drop":
+        this.#drop(event, facts, verdict.reason, verdict.ask);
+        break;
+      case "refuse":
+        // Whoever waits for this exchange's response would wait for ever.
+        if (this.#isResponseDue()) this.#failWithEvent(agentErrors.upstreamFailed, verdict.reason);
+        else this.#drop(event, facts, verdict.reason);
+    }
+  }
+
+  #passEvent(bytes: Buffer, facts: EventFacts, message: MessageSkimmer | undefined, ask?: Ask): void {
+    this.#hasIds ||= facts.hasId;
+    if (message !== undefined && kindOf(message) === "response" && isOwn(message, this.#options.exchange)) {
+      this.#isAnswered = true;
+    }
+    if (ask !== undefined) this.#options.hooks.onAsk(ask.idText, ask.method);
+    this.#emit(bytes);
+  }
+
+  #drop(event: Buffer, facts: EventFacts, reason: string, ask?: Ask): void {
+    this.#hasIds ||= facts.hasId;
+    const rest = withoutData(event);
+    if (rest !== undefined) this.#emit(rest);
+    if (ask === undefined) this.#options.hooks.onDrop(reason);
+    else this.#options.hooks.onAskRefused(ask.idText, ask.method);
+  }
+
+  #isResponseDue(): boolean {
+    const { exchange, status } = this.#options;
+    return exchange.idText !== undefined && !this.#isAnswered && status >= 200 && status < 300;
+  }
+
+  /** The client has an event id and will come back for the rest (up to 2025-11-25, "Resumability and Redelivery"). */
+  #isResumable(): boolean {
+    return this.#options.exchange.era === "legacy" && this.#hasIds;
+  }
+
+  #failWithEvent(error: AnswerError, reason: string): void {
+    if (this.#state === "streaming") this.#options.hooks.emit(truncation);
+    const { exchange, hooks } = this.#options;
+    if (!this.#isResponseDue()) {
+      this.#close(error, reason);
+      return;
+    }
+    this.#over();
+    const text = hooks.errorJson(exchange.idText ?? "null", error.code, error.message);
+    hooks.emit(Buffer.from(`event: message\ndata: ${text}\n\n`));
+    hooks.fail({ code: error.code, message: error.message, reason, ending: "end" });
+  }
+
+  /** An event in progress stays without its empty line: to end it would tell the client its id, and lose it. */
+  #close(error: AnswerError, reason: string): void {
+    this.#over();
+    this.#options.hooks.fail({ code: error.code, message: error.message, reason, ending: "close" });
+  }
+
+  #over(): void {
+    this.#state = "over";
+    this.#held = [];
+    this.#message = undefined;
+  }
+
+  #takeHeld(): Buffer[] {
+    const held = this.#held;
+    this.#held = [];
+    this.#heldBytes = 0;
+    return held;
+  }
+
+  #emit(bytes: Buffer): void {
+    if (this.#state !== "over") this.#options.hooks.emit(bytes);
+  }
+}

@@ -1,0 +1,38 @@
+import type { UpstreamSink } from "../upstream/index.ts";
+import type { GatewayServer } from "./context.ts";
+
+/** What came of a refusal is nobody's concern: the server either took it or runs into its own timeout. */
+const deaf: UpstreamSink = {
+  onHead: () => undefined,
+  onData: () => undefined,
+  onEnd: () => undefined,
+  onError: () => undefined,
+};
+const firstByteMs = 10_000;
+
+/** Tells a server that a request of its own, which the policy does not admit, has no taker (DESIGN 4.3). */
+export function refuseAsk(
+  server: GatewayServer,
+  ask: {
+    /** Raw JSON text of the request's id. */
+    readonly idText: string;
+    readonly sessionId: string | undefined;
+    readonly protocolVersion: string | undefined;
+  },
+): void {
+  const error = '{"code":-32601,"message":"Method not found"}';
+  const body = Buffer.from(`{"jsonrpc":"2.0","id":${ask.idText},"error":${error}}`);
+  const headers = ["content-type", "application/json", "accept", "application/json, text/event-stream"];
+  if (ask.sessionId !== undefined) headers.push("mcp-session-id", ask.sessionId);
+  if (ask.protocolVersion !== undefined) headers.push("mcp-protocol-version", ask.protocolVersion);
+  const send = (credential: readonly string[]): void => {
+    server.upstream.request({ method: "POST", headers: [...headers, ...credential], body, firstByteMs }, deaf);
+  };
+  try {
+    const injection = server.credential.inject();
+    if (injection instanceof Promise) injection.then((found) => send(found.headers)).catch(() => undefined);
+    else send(injection.headers);
+  } catch {
+    // Without its credential the server is told nothing, as any other call of it fails.
+  }
+}

@@ -1,0 +1,158 @@
+import { randomBytes } from "node:crypto";
+import type { Clock } from "../lib/index.ts";
+import type { Policy } from "../policy/index.ts";
+import type { Logger } from "../telemetry/index.ts";
+import { type DialOptions, type DialOutcome, dialTunnel, type StreamHandler } from "../tunnel/index.ts";
+import { createUpstream } from "../upstream/index.ts";
+import { AuditLog } from "./audit.ts";
+import { ByteBudget } from "./byte-budget.ts";
+import type { GatewayServer, Injector, PipelineContext } from "./context.ts";
+import { Exchange } from "./exchange.ts";
+import { McpSessions } from "./mcp-sessions.ts";
+import { defaultLimits, type GatewayOptions, type ServerOptions } from "./options.ts";
+import { SessionIds } from "./session-id.ts";
+import { Supervisor, type SupervisorStatus } from "./supervisor.ts";
+
+export interface GatewayDeps {
+  readonly policy: Policy;
+  /** Credentials by server name (credentials room). */
+  readonly credentials: { forServer(server: string): Injector };
+  readonly clock: Clock;
+  /** Numbers in [0, 1), like `Math.random`. */
+  readonly random: () => number;
+  readonly logger: Logger;
+  /** Another way to the relay than the tunnel's own, for tests. */
+  readonly dial?: (options: DialOptions) => Promise<DialOutcome>;
+}
+
+export interface GatewayStatus {
+  readonly id: string;
+  readonly instance: string;
+  readonly tunnel: SupervisorStatus;
+  readonly isReady: boolean;
+  readonly openExchanges: number;
+  readonly openUpstreamCalls: number;
+  /** MCP sessions that something is remembered of. */
+  readonly mcpSessions: number;
+  readonly bodyBytes: number;
+  readonly audit: { readonly isWritable: boolean; readonly lostCount: number };
+}
+
+export interface Gateway {
+  /** Begins to dial; returns at once. */
+  start(): void;
+  /** An echo through the relay came back lately, and calls can be recorded. */
+  ready(): boolean;
+  status(): GatewayStatus;
+  /** Takes no new streams, lets open ones run for `drainMs`, then closes everything. Safe twice. */
+  stop(drainMs: number): Promise<void>;
+  /** Opens the audit file anew, after it was moved away. */
+  reopenAudit(): void;
+  /** What a front door calls for each exchange; the tunnel is the first front door. */
+  readonly onStream: StreamHandler;
+}
+
+/** Connects to nothing. Throws what opening the audit file throws. */
+export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gateway {
+  const { clock, logger, policy } = deps;
+  const instance = randomBytes(8).toString("hex");
+  const { tunnel } = options.relay;
+  const audit = new AuditLog(options.audit, { tunnel, gateway: options.id, clock, logger });
+  const servers = createServers(options, deps);
+  let exchangeCount = 0;
+  const ctx: PipelineContext = {
+    servers,
+    policy,
+    audit,
+    sessionIds: new SessionIds({ instance, tunnel }),
+    sessions: new McpSessions(clock),
+    budget: new ByteBudget(options.limits?.bodyBudgetBytes ?? defaultLimits.bodyBudgetBytes),
+    requestBytes: options.limits?.requestBytes ?? defaultLimits.requestBytes,
+    clock,
+    logger: logger.with({ tunnel, gateway: options.id }),
+    nextExchangeId() {
+      exchangeCount += 1;
+      return `${instance}-${exchangeCount.toString(36)}`;
+    },
+    open: new Set(),
+  };
+  const onStream: StreamHandler = (open, stream) => {
+    const exchange = new Exchange(ctx, open, stream);
+    exchange.start();
+    return exchange;
+  };
+  const supervisor = createSupervisor(options, deps, instance, onStream);
+  return {
+    onStream,
+    start: () => supervisor.start(),
+    ready: () => supervisor.isReady() && audit.isWritable,
+    status: () => ({
+      id: options.id,
+      instance,
+      tunnel: supervisor.status(),
+      isReady: supervisor.isReady() && audit.isWritable,
+      openExchanges: ctx.open.size,
+      openUpstreamCalls: [...servers.values()].reduce((sum, { upstream }) => sum + upstream.openCount, 0),
+      mcpSessions: ctx.sessions.size,
+      bodyBytes: ctx.budget.used,
+      audit: { isWritable: audit.isWritable, lostCount: audit.lostCount },
+    }),
+    reopenAudit: () => audit.reopen(),
+    async stop(drainMs) {
+      // The tunnel first, since it brings work; the audit last, since every end of an exchange is recorded.
+      await supervisor.stop(drainMs);
+      await Promise.all([...servers.values()].map(({ upstream }) => upstream.close()));
+      await audit.close();
+    },
+  };
+}
+
+function createServers(options: GatewayOptions, deps: GatewayDeps): ReadonlyMap<string, GatewayServer> {
+  const servers = new Map<string, GatewayServer>();
+  for (const [name, server] of Object.entries(options.servers)) {
+    const credential = deps.credentials.forServer(name);
+    servers.set(name, { name, credential, upstream: openUpstream(server, options, deps) });
+  }
+  return servers;
+}
+
+function openUpstream(server: ServerOptions, options: GatewayOptions, deps: GatewayDeps): GatewayServer["upstream"] {
+  const firstByteMs = server.timeouts?.firstByteMs ?? options.timeouts?.firstByteMs;
+  const idleMs = server.timeouts?.idleMs ?? options.timeouts?.idleMs;
+  return createUpstream({
+    url: server.url,
+    ...(server.ca === undefined ? {} : { ca: server.ca }),
+    timeouts: {
+      ...(firstByteMs === undefined ? {} : { firstByteMs }),
+      ...(idleMs === undefined ? {} : { idleMs }),
+    },
+    clock: deps.clock,
+    logger: deps.logger,
+  });
+}
+
+function createSupervisor(
+  options: GatewayOptions,
+  deps: GatewayDeps,
+  instance: string,
+  onStream: StreamHandler,
+): Supervisor {
+  const { url, tunnel, ca, readToken } = options.relay;
+  const maxStreams = options.limits?.streams;
+  return new Supervisor({
+    dial: deps.dial ?? dialTunnel,
+    target: {
+      url,
+      tunnel,
+      gateway: { id: options.id, instance, slot: 0, software: options.software },
+      servers: Object.keys(options.servers),
+      onStream,
+      ...(ca === undefined ? {} : { ca }),
+      ...(maxStreams === undefined ? {} : { limits: { maxStreams } }),
+    },
+    readToken,
+    clock: deps.clock,
+    random: deps.random,
+    logger: deps.logger,
+  });
+}

@@ -1,0 +1,6 @@
+export type { AuditOptions } from "./audit.ts";
+export type { Injector } from "./context.ts";
+export { createGateway, type Gateway, type GatewayDeps, type GatewayStatus } from "./gateway.ts";
+export type { LineTarget } from "./line-writer.ts";
+export type { GatewayOptions, ServerOptions, TimeoutOptions } from "./options.ts";
+export type { SupervisorStatus } from "./supervisor.ts";

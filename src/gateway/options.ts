@@ -1,0 +1,47 @@
+import type { Secret } from "../lib/index.ts";
+import type { AuditOptions } from "./audit.ts";
+
+/** What cli hands this room; durations in milliseconds, sizes in bytes, files read and checked already. */
+export interface GatewayOptions {
+  readonly relay: {
+    readonly url: string;
+    readonly tunnel: string;
+    /** PEM text. */
+    readonly ca?: string | undefined;
+    /** Read for each dial. */
+    readonly readToken: () => Secret | Promise<Secret>;
+  };
+  /** `gateway.id`: distinguishes replicas that share a token. */
+  readonly id: string;
+  /** Name and version of this program, told to the relay. */
+  readonly software: string;
+  readonly servers: Readonly<Record<string, ServerOptions>>;
+  readonly audit: AuditOptions;
+  readonly limits?: {
+    /** Largest request body; default 4 MiB. */
+    readonly requestBytes?: number | undefined;
+    /** All request bodies together; default 64 MiB. */
+    readonly bodyBudgetBytes?: number | undefined;
+    /** Streams of one tunnel session; default 2,048. */
+    readonly streams?: number | undefined;
+  };
+  readonly timeouts?: TimeoutOptions | undefined;
+}
+
+export interface ServerOptions {
+  readonly url: string;
+  /** PEM certificates trusted beside the system's roots. */
+  readonly ca?: readonly string[] | undefined;
+  /** Instead of those for all servers. */
+  readonly timeouts?: TimeoutOptions | undefined;
+}
+
+export interface TimeoutOptions {
+  readonly firstByteMs?: number | undefined;
+  readonly idleMs?: number | undefined;
+}
+
+export const defaultLimits = {
+  requestBytes: 4 * 1024 * 1024,
+  bodyBudgetBytes: 64 * 1024 * 1024,
+} as const;

@@ -1,0 +1,350 @@
+import type { RawHeaders } from "../lib/index.ts";
+import {
+  type AgentErrorKind,
+  type AnswerTo,
+  agentErrorAnswer,
+  agentErrors,
+  type ClientKind,
+  errorAnswer,
+  idKeyOf,
+  type ListKind,
+  rpcCodes,
+} from "../mcp/index.ts";
+import type { Open, ResetCode } from "../tunnel/index.ts";
+import type { UpstreamCall, UpstreamError, UpstreamSink } from "../upstream/index.ts";
+import { AnswerFilter } from "./answer-filter.ts";
+import { type AnswerHeaders, readAnswerHeaders } from "./answer-headers.ts";
+import type { AnswerFailure, AnswerHooks, AnswerJudge } from "./answer-types.ts";
+import { refuseAsk } from "./ask-refusal.ts";
+import type { GatewayServer, PipelineContext } from "./context.ts";
+import { addressee, type Judged } from "./pipeline.ts";
+import type { Reply } from "./reply.ts";
+
+/**
+ * The upstream's answer on its way to the agent: what never passes is replaced here (challenges, redirects, bodies that
+ * are neither JSON nor an event stream), all else goes through the answer filter.
+ *
+ * 1. Exactly one of END and RESET ends the reply; `onOver` follows it, once.
+ * 2. Once the reply is over, the upstream is no longer read.
+ */
+
+/** How many refusals one exchange may send to its upstream. */
+const maxAskRefusals = 64;
+
+export interface AnswerOwner {
+  /** The reply has ended; `end` is `complete` or what broke it. */
+  onAnswerOver(end: string): void;
+}
+
+export interface AnswerTask {
+  readonly server: GatewayServer;
+  readonly open: Open;
+  readonly judged: Judged;
+  /** The agent's MCP-Protocol-Version. */
+  readonly protocolVersion: string | undefined;
+  readonly reply: Reply;
+  readonly owner: AnswerOwner;
+}
+
+export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
+  readonly #ctx: PipelineContext;
+  readonly #task: AnswerTask;
+  readonly #server: GatewayServer;
+  readonly #open: Open;
+  readonly #judged: Judged;
+  readonly #reply: Reply;
+  /** Set by the owner as soon as the call exists. */
+  call: UpstreamCall | undefined;
+  #isOver = false;
+  #status = 0;
+  #headers: AnswerHeaders | undefined;
+  #sessionId: string | undefined;
+  #filter: AnswerFilter | undefined;
+  /** Ids of server requests that this answer carried. */
+  #asks: string[] | undefined;
+  #refusalCount = 0;
+  #closeDelimited = false;
+
+  constructor(ctx: PipelineContext, task: AnswerTask) {
+    this.#ctx = ctx;
+    this.#task = task;
+    this.#server = task.server;
+    this.#open = task.open;
+    this.#judged = task.judged;
+    this.#reply = task.reply;
+  }
+
+  /** The agent is gone; the owner ends the rest. */
+  abandon(): void {
+    this.#isOver = true;
+    this.#releaseAsks(false);
+  }
+
+  onHead(status: number, raw: RawHeaders): void {
+    if (this.#isOver) return;
+    this.#status = status;
+    const headers = readAnswerHeaders(status, raw);
+    this.#headers = headers;
+    if (headers === undefined) this.#refuse("a header repeats in the answer", "check what stands before the server");
+    else if (this.#refuseHead(status, headers)) return;
+    else if (!this.#sealSession(headers.sessionId)) this.#refuse("session id that cannot be passed on", undefined);
+    else if (headers.body === "other") this.#replace();
+    // Without a content type there should be no body: what comes all the same is no JSON.
+    else if (headers.body !== "none" || isSuccess(status)) this.#startFilter(headers);
+  }
+
+  onData(chunk: Buffer): void {
+    if (this.#isOver) return;
+    if (this.#headers?.body === "none") this.#replace();
+    else this.#filter?.push(chunk);
+  }
+
+  onEnd(closeDelimited: boolean): void {
+    if (this.#isOver) return;
+    this.#closeDelimited = closeDelimited;
+    if (this.#filter === undefined) this.#replace();
+    else this.#filter.end();
+  }
+
+  onError(error: UpstreamError): void {
+    if (this.#isOver) return;
+    this.#warn(error.code, error.detail, cures[error.code]);
+    const isLate = error.code === "first-byte" || error.code === "idle" || error.code === "stalled";
+    const kind = isLate ? "upstreamTimeout" : "upstreamFailed";
+    if (this.#filter !== undefined) this.#filter.fail(agentErrors[kind].code, agentErrors[kind].message);
+    else this.#say(kind, error.code);
+  }
+
+  // What the filter asks.
+
+  shows(kind: ListKind, name: string): boolean {
+    return this.#ctx.policy.shows(this.#server.name, kind, name);
+  }
+
+  admitsAsk(ask: ClientKind): boolean {
+    return this.#ctx.policy.admitsAsk(this.#server.name, ask);
+  }
+
+  admitsUpdate(uri: string): boolean {
+    return this.#ctx.policy.decide(this.#server.name, { kind: "resource", uris: [uri] }).kind === "allow";
+  }
+
+  // What the filter says.
+
+  head(): void {
+    const headers = this.#headers?.forward ?? [];
+    headers.push("x-content-type-options", "nosniff");
+    if (this.#sessionId !== undefined) headers.push("mcp-session-id", this.#sessionId);
+    const idText = this.#judged.message?.kind === "request" ? this.#judged.message.idText : undefined;
+    this.#reply.head({
+      status: this.#status,
+      headers,
+      by: "upstream",
+      ...(idText === undefined ? {} : { rpcId: idText }),
+    });
+  }
+
+  emit(bytes: Buffer): void {
+    if (!this.#reply.write(bytes)) this.call?.pause();
+  }
+
+  finish(): void {
+    this.#forgetEndedSession();
+    this.#reply.end(this.#closeDelimited);
+    this.#over("complete", true);
+  }
+
+  fail(failure: AnswerFailure): void {
+    if (this.#isOver) return;
+    const end = endOf(failure.code);
+    if (failure.ending === "http") {
+      this.#reply.answer(
+        errorAnswer({
+          status: this.#errorStatus(failure.code),
+          code: failure.code,
+          message: failure.message,
+          ...this.#to(),
+        }),
+      );
+    } else if (failure.ending === "cut") {
+      this.#reply.reset(end, failure.message);
+    } else {
+      this.#reply.end(false);
+    }
+    this.#over(end, false);
+  }
+
+  onAsk(idText: string, _method: string): void {
+    const id = idKeyOf(idText);
+    if (this.#ctx.sessions.ask(this.#askSession(), id)) {
+      this.#asks ??= [];
+      this.#asks.push(id);
+    } else {
+      this.#warn("asks", "too many requests of the server are pending", undefined);
+    }
+  }
+
+  onAskRefused(idText: string, _method: string): void {
+    this.#refusalCount += 1;
+    if (this.#refusalCount > maxAskRefusals) return;
+    const sessionId = this.#judged.session.upstreamId ?? this.#headers?.sessionId;
+    refuseAsk(this.#server, { idText, sessionId, protocolVersion: this.#task.protocolVersion });
+  }
+
+  onDrop(reason: string): void {
+    this.#warn("dropped", reason, undefined);
+  }
+
+  errorJson(idText: string, code: number, message: string): string {
+    const { body } = errorAnswer({ status: 200, code, message, idText, requestId: this.#open.requestId });
+    return body.toString("utf8");
+  }
+
+  /** Answers that would mislead an agent or show it something of the private network (DESIGN 4.6). */
+  #refuseHead(status: number, headers: AnswerHeaders): boolean {
+    if (status >= 300 && status < 400) {
+      this.#refuse("redirect", "configure the URL that it points to", headers.location);
+    } else if (status === 401 || (status === 403 && headers.hasChallenge)) {
+      this.#refuse("the server refused the credential", "check the credential of this server");
+    } else if (headers.isEncoded) {
+      this.#refuse("the answer is encoded though identity was asked for", "switch compression off for this server");
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  #startFilter(headers: AnswerHeaders): void {
+    const { message, era } = this.#judged;
+    this.#filter = new AnswerFilter({
+      exchange: {
+        method: this.#open.method,
+        idText: message?.kind === "request" ? message.idText : undefined,
+        era,
+      },
+      status: this.#status,
+      isEventStream: headers.body === "events",
+      judge: this,
+      hooks: this,
+    });
+    this.#filter.start();
+  }
+
+  /** True unless the upstream's session id cannot be shown to the agent. */
+  #sealSession(upstreamId: string | undefined): boolean {
+    if (upstreamId === undefined || this.#judged.era === "modern") return true;
+    const { session } = this.#judged;
+    this.#sessionId =
+      session.upstreamId === upstreamId
+        ? session.sealedId
+        : this.#ctx.sessionIds.seal(this.#server.name, this.#open.principal.id, upstreamId);
+    return this.#sessionId !== undefined;
+  }
+
+  /** The session whose agent will post the answer: the one that this very answer opens, if it does. */
+  #askSession(): string {
+    return this.#judged.session.sealedId ?? this.#sessionId ?? this.#judged.session.key;
+  }
+
+  #forgetEndedSession(): void {
+    const { sealedId } = this.#judged.session;
+    if (sealedId === undefined) return;
+    if (this.#status === 404 || (this.#open.method === "DELETE" && isSuccess(this.#status))) {
+      this.#ctx.sessions.forget(sealedId);
+    }
+  }
+
+  #refuse(reason: string, cure: string | undefined, location?: string): void {
+    this.#warn("answer", reason, cure, location);
+    this.#say("upstreamFailed", "UPSTREAM_FAILED");
+  }
+
+  /** A body that must not pass, or none where an error needs one: the status stays, a success becomes 502. */
+  #replace(): void {
+    this.#forgetEndedSession();
+    const isUseless = isSuccess(this.#status);
+    if (isUseless) this.#warn("answer", "neither JSON nor an event stream", "check the URL of this server");
+    const { code, message } = agentErrors.upstreamFailed;
+    const status = isUseless ? 502 : this.#status;
+    const kept = isUseless ? undefined : this.#headers?.forward;
+    this.#reply.answer(
+      errorAnswer({ status, code, message, ...this.#to(), extraHeaders: pick(kept, "allow", "retry-after") }),
+    );
+    this.#over("UPSTREAM_FAILED", false);
+  }
+
+  #say(kind: AgentErrorKind, end: string): void {
+    this.#reply.answer(agentErrorAnswer(kind, this.#to()));
+    this.#over(end, false);
+  }
+
+  #errorStatus(code: number): number {
+    if (!isSuccess(this.#status) && this.#status !== 0) return this.#status;
+    return code === rpcCodes.upstreamTimeout ? 504 : 502;
+  }
+
+  #to(): AnswerTo {
+    return addressee(this.#open, this.#judged.message);
+  }
+
+  #over(end: string, isComplete: boolean): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.call?.abort();
+    this.#releaseAsks(isComplete);
+    this.#task.owner.onAnswerOver(end);
+  }
+
+  #releaseAsks(isComplete: boolean): void {
+    if (this.#asks === undefined) return;
+    const session = this.#askSession();
+    for (const id of this.#asks) {
+      if (isComplete && this.#open.method === "POST") this.#ctx.sessions.dropAsk(session, id);
+      else this.#ctx.sessions.lingerAsk(session, id);
+    }
+    this.#asks = undefined;
+  }
+
+  #warn(code: string, reason: string, cure: string | undefined, location?: string): void {
+    this.#ctx.logger.warn("upstream answer refused", {
+      server: this.#server.name,
+      requestId: this.#open.requestId,
+      code,
+      reason,
+      status: this.#status,
+      ...(cure === undefined ? {} : { cure }),
+      ...(location === undefined ? {} : { url: location.split(/[?#]/)[0] ?? "" }),
+    });
+  }
+}
+
+const cures: Readonly<Record<UpstreamError["code"], string | undefined>> = {
+  refused: "check that the server listens at the configured URL",
+  dns: "check the host name of the configured URL",
+  tls: "check the server's certificate, or name its CA",
+  reset: undefined,
+  "first-byte": "raise timeouts.firstByte if the server may take this long",
+  idle: "raise timeouts.idle if the server may fall silent for this long",
+  stalled: undefined,
+  "bad-answer": "check that the URL is that of an MCP server over HTTP/1.1",
+  "bad-request": undefined,
+  closed: undefined,
+};
+
+function isSuccess(status: number): boolean {
+  return status >= 200 && status < 300;
+}
+
+function endOf(code: number): ResetCode {
+  if (code === rpcCodes.upstreamTimeout) return "UPSTREAM_TIMEOUT";
+  return code === rpcCodes.resultTooLarge ? "BODY_LIMIT" : "UPSTREAM_FAILED";
+}
+
+function pick(headers: RawHeaders | undefined, ...names: readonly string[]): RawHeaders {
+  const picked: string[] = [];
+  for (let i = 0; i + 1 < (headers?.length ?? 0); i += 2) {
+    const name = headers?.[i] ?? "";
+    if (names.includes(name)) picked.push(name, headers?.[i + 1] ?? "");
+  }
+  return picked;
+}

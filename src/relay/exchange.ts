@@ -1,0 +1,372 @@
+/**
+ * One agent request and the tunnel stream that carries it.
+ *
+ * 1. A stream is opened once the body is here, or is too large to be kept: a small request is then one message on the
+ *    wire, and can be sent again through another gateway as long as nobody processed it.
+ * 2. Whatever ends the exchange passes `#finish`, once: counts, sets and waiters cannot leak.
+ * 3. An agent that leaves resets its stream at once; a stream that dies answers its agent at once.
+ */
+
+import type { Timer } from "../lib/index.ts";
+import { type AgentErrorKind, agentErrorAnswer, errorAnswer, resetErrorKind, rpcCodes } from "../mcp/index.ts";
+import {
+  type ExchangeMethod,
+  type Head,
+  isNotProcessed,
+  type Open,
+  type Reset,
+  type ResetCode,
+  type StreamSink,
+  type TunnelSession,
+  type TunnelStream,
+} from "../tunnel/index.ts";
+import { type AgentRequest, type AgentResponse, type BodyOwner, finishRequest, listenToBody } from "./answer.ts";
+import type { AgentConnection, LiveExchange } from "./connection.ts";
+import type { Flusher } from "./flusher.ts";
+import type { RelayDeps, RelayLimits, RelayTimeouts } from "./options.ts";
+import type { RequestHeaders } from "./request-headers.ts";
+import { type CreditOwner, Response } from "./response.ts";
+import { readResponseHead } from "./response-headers.ts";
+import type { Agent, Tunnel, Waiter } from "./tunnels.ts";
+
+/** What all exchanges of a relay share. */
+export interface ExchangeContext extends RelayDeps {
+  readonly limits: RelayLimits;
+  readonly timeouts: RelayTimeouts;
+  readonly flusher: Flusher;
+}
+
+/** A request that was judged: it may use this server. */
+export interface JudgedRequest {
+  readonly req: AgentRequest;
+  readonly res: AgentResponse;
+  readonly connection: AgentConnection;
+  readonly tunnel: Tunnel;
+  readonly agent: Agent;
+  readonly server: string;
+  readonly method: ExchangeMethod;
+  readonly headers: RequestHeaders;
+  readonly hasBody: boolean;
+}
+
+const maxTries = 3;
+/** The gateway knows the deadline too and answers better; this is for one that does not. */
+const deadlineGraceMs = 5_000;
+const noBody: readonly Buffer[] = [];
+const noSessions: readonly TunnelSession[] = [];
+const requestTimeout = { status: 408, code: rpcCodes.invalidRequest, message: "Request not received in time" };
+
+export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchange, Waiter {
+  readonly #context: ExchangeContext;
+  readonly #request: JudgedRequest;
+  readonly #response: Response;
+  #isOver = false;
+  #stream: TunnelStream | undefined = undefined;
+  #session: TunnelSession | undefined = undefined;
+
+  #isReceiving = false;
+  #receivedBytes = 0;
+  #isBodyComplete = false;
+  /** What came of the body so far, while the whole of it can still be sent again. */
+  #kept: Buffer[] | undefined = undefined;
+  #isReplayable = true;
+
+  #tries = 0;
+  #tried: readonly TunnelSession[] = noSessions;
+  #retryUntil = Number.POSITIVE_INFINITY;
+  #holdUntil: number | undefined = undefined;
+  #holdTimer: Timer | undefined = undefined;
+  /** Why the last try found no gateway; undefined: there was none to ask. */
+  #lastReset: Reset | undefined = undefined;
+  #openMs = 0;
+
+  constructor(context: ExchangeContext, request: JudgedRequest) {
+    this.#context = context;
+    this.#request = request;
+    this.#response = new Response(request.res, context.flusher, this);
+  }
+
+  start(): void {
+    const { agent, connection, tunnel, server } = this.#request;
+    agent.openStreams += 1;
+    connection.exchanges.add(this);
+    if (tunnel.pick(server, noSessions) === undefined) this.#holdOrGiveUp(true);
+    else this.#receive();
+  }
+
+  #receive(): void {
+    const { req, res, headers, hasBody } = this.#request;
+    if ((headers.contentLength ?? 0) > this.#context.limits.requestBytes) {
+      this.#refuse("bodyTooLarge");
+      return;
+    }
+    this.#isReceiving = true;
+    if (!hasBody) {
+      this.#isBodyComplete = true;
+      this.#open();
+      return;
+    }
+    if (res.owesContinue) {
+      res.owesContinue = false;
+      res.writeContinue();
+    }
+    req.bodyOwner = this;
+    listenToBody(req);
+  }
+
+  onBody(chunk: Buffer): void {
+    if (this.#isOver) return;
+    this.#receivedBytes += chunk.length;
+    if (this.#receivedBytes > this.#context.limits.requestBytes) {
+      this.#dropStream("TOO_LARGE", "request body too large");
+      this.#refuse("bodyTooLarge");
+    } else if (this.#stream !== undefined) {
+      if (!this.#stream.write(chunk)) this.#request.req.pause();
+    } else {
+      this.#keep(chunk);
+    }
+  }
+
+  #keep(chunk: Buffer): void {
+    if (this.#kept === undefined) this.#kept = [chunk];
+    else this.#kept.push(chunk);
+    if (this.#receivedBytes <= this.#context.limits.replayBytes || !this.#isReplayable) return;
+    this.#isReplayable = false;
+    this.#request.req.pause();
+    this.#open();
+  }
+
+  onBodyEnd(): void {
+    if (this.#isOver) return;
+    this.#isBodyComplete = true;
+    if (this.#stream !== undefined) this.#stream.end();
+    else if (this.#isReplayable) this.#open();
+  }
+
+  /** Tries gateways until one takes the stream, at most three; then waits for another, or gives up. */
+  #open(): void {
+    const { tunnel, server } = this.#request;
+    while (this.#tries < maxTries && this.#context.clock.now() < this.#retryUntil) {
+      const session = tunnel.pick(server, this.#tried);
+      if (session === undefined) {
+        this.#holdOrGiveUp(true);
+        return;
+      }
+      this.#tries += 1;
+      const opened = session.openStream(this.#openFrame(), this);
+      if (!("code" in opened)) {
+        this.#session = session;
+        this.#stream = opened;
+        this.#sendKept(opened);
+        return;
+      }
+      if (opened.code === "TOO_LARGE") {
+        this.#refuse("headersTooLarge");
+        return;
+      }
+      this.#noteFailedTry(session, opened);
+    }
+    this.#holdOrGiveUp(false);
+  }
+
+  #noteFailedTry(session: TunnelSession, reset: Reset): void {
+    if (this.#lastReset === undefined) {
+      this.#retryUntil = this.#context.clock.now() + this.#context.timeouts.retryMs;
+    }
+    this.#lastReset = reset;
+    this.#tried = [...this.#tried, session];
+  }
+
+  #openFrame(): Open {
+    const { res, agent, server, method, headers, hasBody } = this.#request;
+    return {
+      server,
+      method,
+      headers: headers.forwarded,
+      hasBody,
+      deadlineMs: this.#context.timeouts.firstByteMs,
+      requestId: res.requestId,
+      principal: agent.principal,
+    };
+  }
+
+  #sendKept(stream: TunnelStream): void {
+    let hasRoom = true;
+    for (const chunk of this.#kept ?? noBody) hasRoom = stream.write(chunk);
+    if (this.#isBodyComplete && this.#request.hasBody) stream.end();
+    if (this.#isReplayable) return;
+    this.#kept = undefined;
+    if (hasRoom && !this.#isBodyComplete) this.#request.req.resume();
+  }
+
+  onDrain(): void {
+    if (!this.#isBodyComplete) this.#request.req.resume();
+  }
+
+  /** Waits for a gateway that is likely to be back in a moment. `mayHold` false: enough was tried. */
+  #holdOrGiveUp(mayHold: boolean): void {
+    const { tunnel, server } = this.#request;
+    const now = this.#context.clock.now();
+    this.#holdUntil ??= now + this.#context.timeouts.holdMs;
+    if (!mayHold || now >= this.#holdUntil || !tunnel.isExpected(server)) {
+      this.#giveUp();
+      return;
+    }
+    this.#holdTimer = this.#context.clock.after(this.#holdUntil - now, () => this.#giveUp());
+    tunnel.wait(this);
+  }
+
+  onSession(): void {
+    const { tunnel, server } = this.#request;
+    if (this.#isOver || tunnel.pick(server, this.#tried) === undefined) return;
+    this.#stopWaiting();
+    if (this.#isReceiving) this.#open();
+    else this.#receive();
+  }
+
+  #giveUp(): void {
+    const { tunnel, server, agent } = this.#request;
+    const isServed = tunnel.isConnected && !tunnel.isExpected(server);
+    const code = this.#lastReset?.code ?? (isServed ? "NO_SERVER" : "TUNNEL_LOST");
+    this.#refuse(resetErrorKind(code, agent.usesAll));
+  }
+
+  onHead(head: Head): void {
+    const read = readResponseHead(head);
+    if (read === undefined) {
+      this.#dropStream("INTERNAL", "invalid response head");
+      this.#refuse("upstreamFailed");
+      return;
+    }
+    this.#kept = undefined;
+    this.#response.head(read, head.rpcId);
+  }
+
+  onData(chunk: Buffer): void {
+    this.#response.data(chunk);
+  }
+
+  consumed(bytes: number): void {
+    this.#stream?.consumed(bytes);
+  }
+
+  onEnd(): void {
+    if (this.#isOver) return;
+    if (this.#response.isWaiting) {
+      this.#dropStream("INTERNAL", "end before head");
+      this.#refuse("upstreamFailed");
+      return;
+    }
+    this.#response.end();
+    // The server answered without waiting for the whole body: nobody wants the rest.
+    if (!this.#isBodyComplete) this.#dropStream("CANCEL", "answered before the request was complete");
+    this.#finish();
+  }
+
+  onReset(reset: Reset): void {
+    if (this.#isOver || this.#stream === undefined) return;
+    this.#stream = undefined;
+    if (this.#canTryAgain(reset)) {
+      if (this.#session !== undefined) this.#noteFailedTry(this.#session, reset);
+      this.#open();
+      return;
+    }
+    this.#fail(resetErrorKind(reset.code, this.#request.agent.usesAll), reset.code);
+  }
+
+  #canTryAgain(reset: Reset): boolean {
+    if (!this.#response.isWaiting || !this.#isReplayable || !isNotProcessed(reset)) return false;
+    return reset.code !== "FORBIDDEN" && reset.code !== "TOO_LARGE" && reset.code !== "EXPIRED";
+  }
+
+  #fail(kind: AgentErrorKind, code: string): void {
+    const { res, agent, server, tunnel } = this.#request;
+    this.#context.logger.info("exchange failed", {
+      requestId: res.requestId,
+      tunnel: tunnel.name,
+      server,
+      principal: agent.principal.id,
+      code,
+    });
+    if (this.#response.hasLeft) {
+      this.#response.breakOff(kind);
+      this.#finish();
+    } else {
+      this.#refuse(kind);
+    }
+  }
+
+  /** Answers instead of a gateway. */
+  #refuse(kind: AgentErrorKind): void {
+    this.#response.replace(agentErrorAnswer(kind, { requestId: this.#request.res.requestId }));
+    this.#finish();
+  }
+
+  agentGone(): void {
+    this.#leave("CANCEL", "the agent left");
+  }
+
+  agentStalled(): void {
+    this.#leave("STALLED", "the agent takes no bytes");
+  }
+
+  #leave(code: "CANCEL" | "STALLED", message: string): void {
+    if (this.#isOver) return;
+    this.#context.logger.debug("agent left", { requestId: this.#request.res.requestId, code });
+    this.#dropStream(code, message);
+    this.#finish();
+  }
+
+  requestTimedOut(): boolean {
+    if (this.#isOver || this.#isBodyComplete || !this.#response.isWaiting) return false;
+    const { res } = this.#request;
+    res.shouldKeepAlive = false;
+    this.#dropStream("CANCEL", "the request did not come in time");
+    this.#response.replace(errorAnswer({ ...requestTimeout, requestId: res.requestId }));
+    this.#finish();
+    return true;
+  }
+
+  cut(): void {
+    if (this.#isOver) return;
+    this.#dropStream("DRAINING", "the relay shuts down");
+    this.#fail("overloaded", "DRAINING");
+  }
+
+  tick(tickMs: number): void {
+    const { keepAliveMs, idleMs, firstByteMs } = this.#context.timeouts;
+    if (this.#response.tick(tickMs, keepAliveMs, idleMs)) this.#timeOut("IDLE");
+    if (this.#stream === undefined || !this.#response.isWaiting) return;
+    this.#openMs += tickMs;
+    if (this.#openMs > firstByteMs + deadlineGraceMs) this.#timeOut("DEADLINE");
+  }
+
+  #timeOut(code: "IDLE" | "DEADLINE"): void {
+    this.#dropStream(code, "no byte in time");
+    this.#fail("upstreamTimeout", code);
+  }
+
+  /** Forgotten before it is reset, so that whatever that calls back finds no stream here. */
+  #dropStream(code: ResetCode, message: string): void {
+    const stream = this.#stream;
+    this.#stream = undefined;
+    stream?.reset(code, message);
+  }
+
+  #stopWaiting(): void {
+    this.#holdTimer?.cancel();
+    this.#request.tunnel.stopWaiting(this);
+  }
+
+  #finish(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    const { agent, connection, req, hasBody } = this.#request;
+    agent.openStreams -= 1;
+    connection.exchanges.delete(this);
+    if (this.#holdTimer !== undefined) this.#stopWaiting();
+    this.#kept = undefined;
+    req.bodyOwner = undefined;
+    finishRequest(req, hasBody, connection, this.#context.clock);
+  }
+}

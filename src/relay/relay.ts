@@ -1,0 +1,246 @@
+import { randomUUID } from "node:crypto";
+import type { AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
+import type { Timer } from "../lib/index.ts";
+import { tunnelPath } from "../tunnel/index.ts";
+import type { AgentRequest } from "./answer.ts";
+import type { ExchangeContext } from "./exchange.ts";
+import { Flusher } from "./flusher.ts";
+import { HostRules } from "./hosts.ts";
+import { Ingress } from "./ingress.ts";
+import { defaultRelayLimits, defaultRelayTimeouts, type RelayDeps, type RelayOptions } from "./options.ts";
+import { withoutUpgrade } from "./other-upgrade.ts";
+import { isName } from "./route.ts";
+import { Tunnel } from "./tunnels.ts";
+import { UpgradeDoor } from "./upgrade.ts";
+
+/** What a person, or `postern status`, may know of a relay: names, states and counts. */
+export interface RelayStatus {
+  readonly isListening: boolean;
+  readonly isDraining: boolean;
+  readonly connections: number;
+  readonly exchanges: number;
+  readonly tunnels: readonly TunnelStatus[];
+}
+
+export interface TunnelStatus {
+  readonly name: string;
+  readonly sessions: readonly {
+    readonly gateway: string;
+    readonly id: string;
+    readonly slot: number;
+    readonly connection: string;
+    readonly servers: readonly string[];
+    readonly isAccepting: boolean;
+    readonly streams: number;
+    /** Milliseconds since the last echo; undefined: none yet. */
+    readonly echoAgeMs: number | undefined;
+  }[];
+  readonly waiting: number;
+}
+
+export interface Relay {
+  /** Rejects with the system's error (EADDRINUSE, EACCES) when it cannot listen. */
+  listen(): Promise<{ readonly port: number }>;
+  /** Takes nothing new, lets what runs finish for `graceMs`, ends the rest visibly, closes. Safe twice. */
+  drain(graceMs: number): Promise<void>;
+  /** Ends everything now. Safe twice. */
+  close(): Promise<void>;
+  status(): RelayStatus;
+  /** Ready whether or not a gateway is connected: what is behind a tunnel is the customer's. */
+  readiness(): { readonly isReady: boolean; readonly detail: Readonly<Record<string, unknown>> };
+}
+
+/** Throws when a name, a hash or `publicUrl` is malformed. */
+export function createRelay(options: RelayOptions, deps: RelayDeps): Relay {
+  return new RelayNode(options, deps);
+}
+
+const maxTickMs = 1_000;
+const closeGraceMs = 1_000;
+
+class RelayNode implements Relay {
+  readonly #options: RelayOptions;
+  readonly #context: ExchangeContext;
+  readonly #tunnels: ReadonlyMap<string, Tunnel>;
+  readonly #door: UpgradeDoor;
+  readonly #ingress: Ingress;
+  readonly #carriers = new Set<Duplex>();
+  #state: "idle" | "listening" | "draining" | "closed" = "idle";
+  #tick: Timer | undefined = undefined;
+  #closed: Promise<void> | undefined = undefined;
+  #onIdle: (() => void) | undefined = undefined;
+
+  constructor(options: RelayOptions, deps: RelayDeps) {
+    this.#options = options;
+    const limits = { ...defaultRelayLimits, ...options.limits };
+    const timeouts = { ...defaultRelayTimeouts, ...options.timeouts };
+    this.#context = { ...deps, limits, timeouts, flusher: new Flusher() };
+    this.#tunnels = createTunnels(options, this.#context);
+    const hosts = new HostRules(options.publicUrl, options.allowedHosts, options.allowedOrigins);
+    const node = { id: "relay", software: "postern", ...options.node, instance: randomUUID() };
+    this.#door = new UpgradeDoor({ ...deps, hosts, tunnels: this.#tunnels, limits, node });
+    this.#ingress = new Ingress(this.#context, {
+      hosts,
+      tunnels: this.#tunnels,
+      onUpgrade: (req, socket, head) => this.#onUpgrade(req, socket, head),
+    });
+  }
+
+  async listen(): Promise<{ readonly port: number }> {
+    const { server } = this.#ingress;
+    const { host, port } = this.#options.listen;
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", reject);
+      server.listen(port, host, () => {
+        server.removeListener("error", reject);
+        resolve();
+      });
+    });
+    server.on("error", (error) => this.#context.logger.error("listener failed", { reason: error.name }));
+    this.#state = "listening";
+    this.#armTick();
+    const address = server.address() as AddressInfo;
+    this.#context.logger.info("relay listens", { address: `${host}:${address.port}` });
+    return { port: address.port };
+  }
+
+  #onUpgrade(req: AgentRequest, socket: Duplex, head: Buffer): void {
+    const path = (req.url ?? "").split("?", 1)[0];
+    if (path !== tunnelPath) {
+      withoutUpgrade(req, socket, head, this.#ingress.server);
+      return;
+    }
+    this.#carriers.add(socket);
+    socket.once("close", () => this.#carriers.delete(socket));
+    this.#door.onUpgrade(req, socket, head);
+  }
+
+  /** One timer for every deadline that is counted in seconds, instead of one that is reset on every byte. */
+  #armTick(): void {
+    const { keepAliveMs, stalledMs, idleMs, firstByteMs } = this.#context.timeouts;
+    const tickMs = Math.min(maxTickMs, Math.ceil(Math.min(keepAliveMs, stalledMs, idleMs, firstByteMs) / 4));
+    this.#tick = this.#context.clock.after(tickMs, () => {
+      for (const connection of this.#ingress.connections) connection.tick(tickMs, stalledMs);
+      this.#onIdleCheck();
+      if (this.#state !== "closed") this.#armTick();
+    });
+  }
+
+  #onIdleCheck(): void {
+    if (this.#state === "draining" && this.#exchangeCount() === 0) this.#onIdle?.();
+  }
+
+  #exchangeCount(): number {
+    let count = 0;
+    for (const { exchanges } of this.#ingress.connections) count += exchanges.size;
+    return count;
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    if (this.#state === "listening") {
+      this.#state = "draining";
+      this.#ingress.isDraining = true;
+      this.#door.isDraining = true;
+      this.#ingress.server.close();
+      for (const session of this.#sessions()) session.goAway("SHUTDOWN", graceMs);
+      await this.#whenIdle(graceMs);
+    }
+    await this.close();
+  }
+
+  #whenIdle(graceMs: number): Promise<void> {
+    if (this.#exchangeCount() === 0) return Promise.resolve();
+    return new Promise((resolve) => {
+      const timer = this.#context.clock.after(graceMs, resolve);
+      this.#onIdle = () => {
+        timer.cancel();
+        resolve();
+      };
+    });
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    const wasIdle = this.#state === "idle";
+    this.#state = "closed";
+    this.#ingress.isDraining = true;
+    this.#door.isDraining = true;
+    this.#onIdle?.();
+    for (const connection of [...this.#ingress.connections]) {
+      for (const exchange of [...connection.exchanges]) exchange.cut();
+    }
+    for (const session of [...this.#sessions()]) session.terminate("SHUTDOWN", "the relay is closing");
+    if (!wasIdle) await this.#closeServer();
+    this.#tick?.cancel();
+  }
+
+  /** Last answers get a moment to leave; sockets that were upgraded are none of the server's. */
+  async #closeServer(): Promise<void> {
+    const { server } = this.#ingress;
+    await new Promise<void>((resolve) => {
+      const timer = this.#context.clock.after(closeGraceMs, () => server.closeAllConnections());
+      const done = (): void => {
+        timer.cancel();
+        resolve();
+      };
+      if (server.listening) server.close(done);
+      else if (this.#ingress.connections.size === 0) done();
+      else server.once("close", done);
+      // Answers that were just ended leave in this turn, and their connections are idle after it.
+      setImmediate(() => server.closeIdleConnections());
+      for (const socket of [...this.#carriers]) socket.destroy();
+    });
+  }
+
+  *#sessions() {
+    for (const tunnel of this.#tunnels.values()) for (const { session } of tunnel.sessions) yield session;
+  }
+
+  status(): RelayStatus {
+    const now = this.#context.clock.now();
+    return {
+      isListening: this.#state === "listening",
+      isDraining: this.#state === "draining",
+      connections: this.#ingress.connections.size,
+      exchanges: this.#exchangeCount(),
+      tunnels: [...this.#tunnels.values()].map((tunnel) => tunnelStatus(tunnel, now)),
+    };
+  }
+
+  readiness(): { readonly isReady: boolean; readonly detail: Readonly<Record<string, unknown>> } {
+    const isReady = this.#state === "listening";
+    return { isReady, detail: { state: this.#state } };
+  }
+}
+
+function createTunnels(options: RelayOptions, context: ExchangeContext): ReadonlyMap<string, Tunnel> {
+  const tunnels = new Map<string, Tunnel>();
+  const rules = {
+    recentMs: context.timeouts.recentMs,
+    upgradesPerMinute: context.limits.upgradesPerMinute,
+  };
+  for (const [name, tunnel] of Object.entries(options.tunnels)) {
+    if (!isName(name)) throw new Error("a tunnel has a name that cannot stand in a URL");
+    tunnels.set(name, new Tunnel(name, tunnel, context, rules));
+  }
+  return tunnels;
+}
+
+function tunnelStatus(tunnel: Tunnel, now: number): TunnelStatus {
+  const sessions = [...tunnel.sessions].map(({ gateway, session }) => ({
+    gateway,
+    id: session.peer.id,
+    slot: session.peer.slot,
+    connection: session.connId,
+    servers: [...session.servers],
+    isAccepting: session.isAccepting,
+    streams: session.openStreamCount,
+    echoAgeMs: session.lastEchoAt === undefined ? undefined : now - session.lastEchoAt,
+  }));
+  return { name: tunnel.name, sessions, waiting: tunnel.waiterCount };
+}

@@ -1,0 +1,103 @@
+/** The gateways' door: who may open a tunnel session, and which one it becomes. */
+import type { Duplex } from "node:stream";
+import { readBearer } from "../identity/index.ts";
+import { headerValues } from "../lib/index.ts";
+import { acceptTunnel, refuseUpgrade, tunnelNameHeader } from "../tunnel/index.ts";
+import type { AgentRequest } from "./answer.ts";
+import type { HostRules } from "./hosts.ts";
+import type { RelayDeps, RelayLimits } from "./options.ts";
+import type { GatewayCredential, Tunnel } from "./tunnels.ts";
+
+export interface UpgradeOptions extends RelayDeps {
+  readonly hosts: HostRules;
+  readonly tunnels: ReadonlyMap<string, Tunnel>;
+  readonly limits: RelayLimits;
+  readonly node: { readonly id: string; readonly instance: string; readonly software: string };
+}
+
+/** A gateway whose credential holds for the tunnel that it names. */
+interface Admitted {
+  readonly tunnel: Tunnel;
+  readonly gateway: GatewayCredential;
+}
+
+const drainRetryS = 1;
+
+export class UpgradeDoor {
+  isDraining = false;
+  readonly #options: UpgradeOptions;
+
+  constructor(options: UpgradeOptions) {
+    this.#options = options;
+  }
+
+  /** Call in the tick of the 'upgrade' event: until then an error of the socket would have no listener. */
+  onUpgrade(req: AgentRequest, socket: Duplex, head: Buffer): void {
+    socket.on("error", () => socket.destroy());
+    if (!this.#isOurHost(req)) {
+      refuseUpgrade(socket, 403, { title: "Host or Origin not allowed" });
+      return;
+    }
+    const admitted = this.#admit(req);
+    if (admitted === undefined) {
+      refuseUpgrade(socket, 401, { title: "Unauthorized" });
+      return;
+    }
+    if (this.isDraining) {
+      refuseUpgrade(socket, 503, { title: "Relay is shutting down" }, drainRetryS);
+      return;
+    }
+    const waitMs = admitted.gateway.upgrades.take();
+    if (waitMs > 0) {
+      refuseUpgrade(socket, 429, { title: "Too many upgrades" }, waitMs / 1000);
+      return;
+    }
+    this.#accept(req, socket, head, admitted);
+  }
+
+  #isOurHost(req: AgentRequest): boolean {
+    const hosts = headerValues(req.rawHeaders, "host");
+    const origins = headerValues(req.rawHeaders, "origin");
+    const [host] = hosts;
+    if (hosts.length !== 1 || host === undefined || !this.#options.hosts.allowsHost(host)) return false;
+    return origins.every((origin) => this.#options.hosts.allowsOrigin(origin));
+  }
+
+  #admit(req: AgentRequest): Admitted | undefined {
+    const names = headerValues(req.rawHeaders, tunnelNameHeader);
+    const tokens = headerValues(req.rawHeaders, "authorization");
+    if (names.length !== 1 || tokens.length !== 1) return undefined;
+    const tunnel = this.#options.tunnels.get(names[0] ?? "");
+    const gateway = tunnel?.gateways.find(readBearer(tokens[0]));
+    return tunnel === undefined || gateway === undefined ? undefined : { tunnel, gateway };
+  }
+
+  #accept(req: AgentRequest, socket: Duplex, head: Buffer, { tunnel, gateway }: Admitted): void {
+    const { clock, random, logger, limits, node } = this.#options;
+    void acceptTunnel({
+      req,
+      socket,
+      head,
+      clock,
+      random,
+      logger: logger.with({ tunnel: tunnel.name, gateway: gateway.name }),
+      node,
+      limits: { maxStreams: limits.streamsPerConnection },
+      onHello: () => {
+        if (this.isDraining) return { kind: "refuse", reason: "SHUTDOWN", detail: "the relay is shutting down" };
+        if (tunnel.countOf(gateway.name) < limits.sessionsPerGateway) return { kind: "accept" };
+        return { kind: "refuse", reason: "REBALANCE", detail: "this credential has too many connections" };
+      },
+    }).then((outcome) => {
+      if (outcome.kind === "session") tunnel.add(gateway.name, outcome.session);
+      else {
+        logger.warn("tunnel refused", {
+          tunnel: tunnel.name,
+          gateway: gateway.name,
+          code: outcome.reason,
+          reason: outcome.detail,
+        });
+      }
+    });
+  }
+}

@@ -1,0 +1,363 @@
+import type { Clock } from "../lib/index.ts";
+import type { Carrier } from "./carrier.ts";
+import type { ReceiveCredit, SendCredit } from "./credit.ts";
+import { writeEnd, writeHeader, writeWindow } from "./encode.ts";
+import { Fifo } from "./fifo.ts";
+import {
+  endFrameBytes,
+  frameTypes,
+  headerBytes,
+  maxDataBytes,
+  maxMessageBytes,
+  maxPackedBytes,
+  windowFrameBytes,
+} from "./frame.ts";
+import type { Stream } from "./stream.ts";
+
+/**
+ * The send queue of a session. Order: control, then grants, then OPEN and HEAD (and END of streams without data), then DATA
+ * in turns. What gathers within one turn of the event loop leaves in as few messages as hold it. Invariants:
+ * 1. nothing enters the carrier while it holds more than `maxCarrierBytes`, so that priority is decided here, late;
+ * 2. no DATA passes a HEAD or OPEN that waits;
+ * 3. a stream is at most once in the ring, and only with data and stream credit.
+ */
+
+export const maxCarrierBytes = 131_072;
+const slabBytes = 65_536;
+/** Less room than this at the end of a slab is given up. */
+const minRoomBytes = 4_096;
+/** A shorter slice of a long body is not worth a frame. Well below `minRoomBytes`, so that an empty message always takes one. */
+const minSliceBytes = 2_048;
+/** Streams that are over stay in the queues until they come up; past this many they are swept out. */
+const maxDeadEntries = 1_024;
+
+export interface OutboxOptions {
+  readonly carrier: Carrier;
+  readonly clock: Clock;
+  readonly sendCredit: SendCredit;
+  readonly receiveCredit: ReceiveCredit;
+  /** After each flush, when its messages are with the carrier. */
+  readonly onFlushed: () => void;
+}
+
+export class Outbox {
+  readonly #carrier: Carrier;
+  readonly #clock: Clock;
+  readonly #sendCredit: SendCredit;
+  readonly #receiveCredit: ReceiveCredit;
+  readonly #onFlushed: () => void;
+
+  #control = Buffer.allocUnsafe(1_024);
+  #controlLength = 0;
+  #replyBytes = 0;
+  #advert: Buffer | undefined;
+  readonly #grants = new Fifo<Stream>();
+  readonly #heads = new Fifo<Stream>();
+  readonly #ring = new Fifo<Stream>();
+  #drained: Stream[] = [];
+  #deadEntries = 0;
+  #isTunnelGrantDue = false;
+
+  #isScheduled = false;
+  #isClosed = false;
+  #unsentMessages = 0;
+  #progressAt = 0;
+
+  /** The message that is being packed: `#slab` from `#start` to `#at`, at most to `#end`. */
+  #slab: Buffer = Buffer.alloc(0);
+  #slabUsed = 0;
+  #start = 0;
+  #at = 0;
+  #end = 0;
+
+  readonly #flushNow = (): void => {
+    this.#isScheduled = false;
+    this.#flush();
+  };
+
+  constructor(options: OutboxOptions) {
+    this.#carrier = options.carrier;
+    this.#clock = options.clock;
+    this.#sendCredit = options.sendCredit;
+    this.#receiveCredit = options.receiveCredit;
+    this.#onFlushed = options.onFlushed;
+  }
+
+  /** One whole control frame, `bytes` long, which `write` puts at the given place. */
+  queueControl(bytes: number, write: (target: Buffer, at: number) => void): void {
+    if (this.#isClosed) return;
+    const needed = this.#controlLength + bytes;
+    if (needed > this.#control.length) this.#growControl(needed);
+    write(this.#control, this.#controlLength);
+    this.#controlLength = needed;
+    this.#schedule();
+  }
+
+  /** As `queueControl`, for what only the peer caused. Returns how much of that waits. */
+  queueReply(bytes: number, write: (target: Buffer, at: number) => void): number {
+    this.#replyBytes += bytes;
+    this.queueControl(bytes, write);
+    return this.#replyBytes;
+  }
+
+  /** A later snapshot replaces one that has not left. */
+  queueAdvert(frame: Buffer): void {
+    this.#advert = frame;
+    this.#schedule();
+  }
+
+  queueHead(stream: Stream): void {
+    this.#heads.push(stream);
+    this.#schedule();
+  }
+
+  queueData(stream: Stream): void {
+    if (stream.isInRing || stream.sendCredit.available === 0) return;
+    stream.isInRing = true;
+    this.#ring.push(stream);
+    this.#schedule();
+  }
+
+  queueGrant(stream: Stream): void {
+    if (stream.isGrantQueued) return;
+    stream.isGrantQueued = true;
+    this.#grants.push(stream);
+    this.#schedule();
+  }
+
+  queueTunnelGrant(): void {
+    this.#isTunnelGrantDue = true;
+    this.#schedule();
+  }
+
+  /** The peer gave tunnel credit. */
+  onTunnelCredit(): void {
+    if (this.#ring.length > 0) this.#schedule();
+  }
+
+  /** `stream` is over; what it still has in the queues is skipped. */
+  onStreamOver(): void {
+    this.#deadEntries += 1;
+    if (this.#deadEntries < maxDeadEntries) return;
+    this.#deadEntries = 0;
+    for (const queue of [this.#heads, this.#ring, this.#grants]) queue.retain((stream) => !stream.isOver);
+  }
+
+  /** Calls `onFlushed` at the end of this turn, even if nothing waits. */
+  requestFlush(): void {
+    this.#schedule();
+  }
+
+  /** Past everything that waits, at once. */
+  sendNow(frame: Buffer): void {
+    if (!this.#isClosed) this.#send(frame);
+  }
+
+  /** The carrier handed a message to the kernel. */
+  onSent(): void {
+    this.#unsentMessages -= 1;
+    this.#progressAt = this.#clock.now();
+    if (this.#hasWork() && !this.#isScheduled) this.#flush();
+  }
+
+  /** When the oldest message that the kernel has not taken last made progress; undefined with none. */
+  get stalledSince(): number | undefined {
+    return this.#unsentMessages > 0 ? this.#progressAt : undefined;
+  }
+
+  get isEmpty(): boolean {
+    return !this.#hasWork();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#controlLength = 0;
+    this.#advert = undefined;
+    this.#grants.clear();
+    this.#heads.clear();
+    this.#ring.clear();
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled || this.#isClosed) return;
+    this.#isScheduled = true;
+    // The check phase comes after every socket of this turn has been read, so that what they caused is packed together.
+    setImmediate(this.#flushNow);
+  }
+
+  #hasWork(): boolean {
+    return (
+      this.#controlLength > 0 ||
+      this.#isTunnelGrantDue ||
+      this.#advert !== undefined ||
+      this.#grants.length > 0 ||
+      this.#heads.length > 0 ||
+      (this.#ring.length > 0 && this.#sendCredit.available > 0)
+    );
+  }
+
+  #flush(): void {
+    while (!this.#isClosed && this.#hasWork() && this.#carrier.bufferedBytes <= maxCarrierBytes) {
+      this.#pack();
+      this.#tellDrained();
+    }
+    if (!this.#isClosed) this.#onFlushed();
+  }
+
+  #tellDrained(): void {
+    if (this.#drained.length === 0) return;
+    const drained = this.#drained;
+    this.#drained = [];
+    for (const stream of drained) stream.onDrained();
+  }
+
+  #send(message: Buffer): void {
+    if (this.#unsentMessages === 0) this.#progressAt = this.#clock.now();
+    this.#unsentMessages += 1;
+    this.#carrier.send(message);
+  }
+
+  /** Packs one message and sends it; a long head goes alone. */
+  #pack(): void {
+    if (slabBytes - this.#slabUsed < minRoomBytes || this.#slab.length === 0) {
+      this.#slab = Buffer.allocUnsafeSlow(slabBytes);
+      this.#slabUsed = 0;
+    }
+    this.#start = this.#slabUsed;
+    this.#at = this.#start;
+    this.#end = Math.min(this.#start + maxPackedBytes, slabBytes);
+    this.#packControl();
+    this.#packGrants();
+    this.#packAdvert();
+    this.#packHeads();
+    if (this.#heads.length === 0) this.#packData();
+    if (this.#at === this.#start) return;
+    this.#slabUsed = this.#at;
+    this.#send(this.#slab.subarray(this.#start, this.#at));
+  }
+
+  #room(): number {
+    return this.#end - this.#at;
+  }
+
+  #packControl(): void {
+    if (this.#controlLength === 0) return;
+    const bytes = this.#controlLength <= this.#room() ? this.#controlLength : this.#wholeFrames(this.#room());
+    this.#control.copy(this.#slab, this.#at, 0, bytes);
+    this.#at += bytes;
+    this.#control.copyWithin(0, bytes, this.#controlLength);
+    this.#controlLength -= bytes;
+    if (this.#controlLength > 0) return;
+    this.#replyBytes = 0;
+    if (this.#control.length > maxMessageBytes) this.#control = Buffer.allocUnsafe(1_024);
+  }
+
+  /** The length of the control frames that fit into `room`. Each is far shorter than `minRoomBytes`, so that it is never 0. */
+  #wholeFrames(room: number): number {
+    let bytes = 0;
+    for (;;) {
+      const next = bytes + headerBytes + this.#control.readUInt32BE(bytes + 6);
+      if (next > room) return bytes;
+      bytes = next;
+    }
+  }
+
+  #packGrants(): void {
+    if (this.#isTunnelGrantDue && this.#room() >= windowFrameBytes) {
+      this.#isTunnelGrantDue = false;
+      this.#packWindow(0, this.#receiveCredit.takeGrant());
+    }
+    while (this.#grants.length > 0 && this.#room() >= windowFrameBytes) {
+      const stream = this.#grants.shift();
+      if (stream === undefined || stream.isOver) continue;
+      stream.isGrantQueued = false;
+      this.#packWindow(stream.id, stream.receiveCredit.takeGrant());
+    }
+  }
+
+  #packWindow(stream: number, increment: number): void {
+    if (increment > 0) this.#at = writeWindow(this.#slab, this.#at, stream, increment);
+  }
+
+  #packAdvert(): void {
+    if (this.#advert === undefined) return;
+    if (this.#packFrame(this.#advert)) this.#advert = undefined;
+  }
+
+  /** False: there is no room for it in this message. */
+  #packFrame(frame: Buffer): boolean {
+    if (frame.length <= this.#room()) {
+      this.#at += frame.copy(this.#slab, this.#at);
+      return true;
+    }
+    if (this.#at > this.#start) return false;
+    this.#send(frame);
+    return true;
+  }
+
+  #packHeads(): void {
+    for (;;) {
+      const stream = this.#heads.peek();
+      if (stream === undefined) return;
+      if (!stream.isOver && !this.#packHead(stream)) return;
+      this.#heads.shift();
+    }
+  }
+
+  #packHead(stream: Stream): boolean {
+    if (stream.headFrame !== undefined) {
+      if (!this.#packFrame(stream.headFrame)) return false;
+      stream.headFrame = undefined;
+      stream.isUnsent = false;
+    }
+    return this.#packEnd(stream);
+  }
+
+  /** False: END is due and there is no room for it. */
+  #packEnd(stream: Stream): boolean {
+    if (!stream.isEndDue) return true;
+    if (this.#room() < endFrameBytes) return false;
+    this.#at = writeEnd(this.#slab, this.#at, stream.id, stream.sentBytes, stream.isCloseDelimited);
+    stream.onEndPacked();
+    return true;
+  }
+
+  #packData(): void {
+    while (this.#sendCredit.available > 0) {
+      const stream = this.#ring.peek();
+      if (stream === undefined) return;
+      if (!stream.isOver && stream.queuedBytes > 0 && !this.#packChunk(stream)) return;
+      this.#ring.shift();
+      stream.isInRing = false;
+      this.#afterChunk(stream);
+    }
+  }
+
+  /** One DATA frame of `stream`. False: there is no room for one that is worth it. */
+  #packChunk(stream: Stream): boolean {
+    const wanted = Math.min(stream.queuedBytes, stream.sendCredit.available, this.#sendCredit.available, maxDataBytes);
+    const bytes = Math.min(wanted, this.#room() - headerBytes);
+    if (bytes < wanted && bytes < minSliceBytes) return false;
+    const at = writeHeader(this.#slab, this.#at, frameTypes.DATA, 0, stream.id, bytes);
+    stream.takeData(this.#slab, at, bytes);
+    this.#at = at + bytes;
+    this.#sendCredit.spend(bytes);
+    return true;
+  }
+
+  #afterChunk(stream: Stream): void {
+    if (stream.isOver) return;
+    if (stream.queuedBytes > 0) {
+      this.queueData(stream);
+      return;
+    }
+    if (stream.isDrainOwed) this.#drained.push(stream);
+    if (!this.#packEnd(stream)) this.queueHead(stream);
+  }
+
+  #growControl(needed: number): void {
+    const grown = Buffer.allocUnsafe(Math.max(needed, this.#control.length * 2));
+    this.#control.copy(grown, 0, 0, this.#controlLength);
+    this.#control = grown;
+  }
+}

@@ -1,0 +1,64 @@
+import type { VaultOptions } from "../../src/credentials/index.ts";
+import {
+  type CredentialError,
+  type CredentialOptions,
+  type Credentials,
+  createCredentials,
+} from "../../src/credentials/index.ts";
+import { type Clock, systemClock } from "../../src/lib/index.ts";
+import { createLogger } from "../../src/telemetry/index.ts";
+
+export interface Harness {
+  readonly credentials: Credentials;
+  /** Every log line so far. */
+  readonly lines: string[];
+  readonly env: Record<string, string | undefined>;
+  /** The headers that a call to `server` would get. */
+  inject(server?: string): Promise<readonly string[]>;
+  /** The error instead of which a call to `server` would be made. */
+  failure(server?: string): Promise<CredentialError>;
+}
+
+export interface HarnessOptions {
+  readonly vault?: VaultOptions;
+  readonly servers: Record<string, CredentialOptions | undefined>;
+  readonly env?: Record<string, string | undefined>;
+  readonly clock?: Clock;
+  readonly random?: () => number;
+}
+
+export function open(options: HarnessOptions): Harness {
+  const lines: string[] = [];
+  const logger = createLogger({ level: "debug", destination: { write: (line) => void lines.push(line) } });
+  const { vault, servers, env = {}, clock = systemClock, random = () => 0.5 } = options;
+  const credentials = createCredentials({ vault, servers, clock, random, logger, env });
+  const only = Object.keys(servers)[0] ?? "";
+  return {
+    credentials,
+    lines,
+    env,
+    inject: async (server = only) => (await credentials.forServer(server).inject()).headers,
+    failure: async (server = only) => {
+      try {
+        await credentials.forServer(server).inject();
+      } catch (error) {
+        return error as CredentialError;
+      }
+      throw new Error(`server ${server} got a credential`);
+    },
+  };
+}
+
+export function bearerAt(path: string, field = "token", mount = "secret"): CredentialOptions {
+  return { type: "bearer", token: { vault: { mount, path, field } } };
+}
+
+/** Logs in by role; the secret id stands in the variable SECRET_ID. */
+export function byRole(address: string, roleId: string, more: Partial<VaultOptions> = {}): VaultOptions {
+  return { address, auth: { method: "approle", roleId, secretId: { env: "SECRET_ID" } }, ...more };
+}
+
+/** Uses the token in the variable STORE_TOKEN. */
+export function byToken(address: string, more: Partial<VaultOptions> = {}): VaultOptions {
+  return { address, auth: { method: "token", token: { env: "STORE_TOKEN" } }, ...more };
+}

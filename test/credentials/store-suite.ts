@@ -1,0 +1,215 @@
+/** What must hold of any KV version 2 store: run against the scripted fake, and against OpenBao in test/system. */
+import { inspect } from "node:util";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import type { CredentialOptions } from "../../src/credentials/index.ts";
+import { findLeaks } from "../support/canary.ts";
+import type { StoreSpace, StoreUnderTest } from "../support/store-under-test.ts";
+import { bearerAt, byRole, byToken, type Harness, open } from "./harness.ts";
+
+const readAll =
+  'path "secret/data/mcp/*" { capabilities = ["read"] } path "team/a/kv/data/*" { capabilities = ["read"] }';
+const canary = "canary-4f1d9a7be2c04c55";
+
+export function storeSuite(title: string, start: () => Promise<StoreUnderTest>): void {
+  describe(title, () => {
+    let store: StoreUnderTest;
+
+    beforeAll(async () => {
+      store = await start();
+    });
+    afterAll(() => store.stop());
+
+    async function openByRole(
+      servers: Record<string, CredentialOptions>,
+      role = {},
+      space: StoreSpace = store,
+      namespace?: string,
+    ): Promise<Harness & { secretId: string }> {
+      const { roleId, secretId } = await space.enableApprole(readAll, role);
+      const vault = byRole(store.address, roleId, { namespace });
+      const harness = open({ vault, servers, env: { SECRET_ID: secretId } });
+      onTestFinished(() => harness.credentials.close());
+      return { ...harness, secretId };
+    }
+
+    it("reads a field after an approle login and builds the bearer header", async () => {
+      await store.putSecret("secret", "mcp/tickets", { token: canary, other: "x" });
+      const { inject, env } = await openByRole({ tickets: bearerAt("mcp/tickets") });
+      expect(await inject()).toEqual(["Authorization", `Bearer ${canary}`]);
+      expect(env).toEqual({});
+    });
+
+    it("reads with a token of somebody else's and builds any header", async () => {
+      await store.putSecret("secret", "mcp/keyed", { key: `${canary}\n` });
+      const token = await store.createToken({ ttlMs: 600_000, rules: readAll });
+      const value = { vault: { mount: "secret", path: "mcp/keyed", field: "key" } };
+      const harness = open({
+        vault: byToken(store.address),
+        servers: { keyed: { type: "header", name: "X-Api-Key", value, prefix: "key=" } },
+        env: { STORE_TOKEN: token },
+      });
+      onTestFinished(() => harness.credentials.close());
+      expect(await harness.inject()).toEqual(["X-Api-Key", `key=${canary}`]);
+      expect(harness.credentials.forServer("keyed").headerNames()).toEqual(["x-api-key"]);
+    });
+
+    it("C27 finds mounts whose names hold slashes, and paths with odd characters", async () => {
+      await store.mountKv("team/a/kv", "2");
+      await store.putSecret("team/a/kv", "x y/ü%2F+", { token: canary });
+      const { inject } = await openByRole({ odd: bearerAt("x y/ü%2F+", "token", "team/a/kv") });
+      expect(await inject()).toEqual(["Authorization", `Bearer ${canary}`]);
+    });
+
+    it.each([
+      ["missing", {}, "field-missing"],
+      ["null", { token: null }, "field-missing"],
+      ["empty", { token: "" }, "field-empty"],
+      ["a number", { token: 5 }, "field-not-string"],
+      ["an object", { token: { a: "b" } }, "field-not-string"],
+      ["a list", { token: ["b"] }, "field-not-string"],
+      ["only a newline", { token: "\n" }, "value-empty"],
+      ["the word undefined", { token: "undefined" }, "value-invalid"],
+      ["split over lines", { token: "a\r\nX-Evil: 1" }, "value-invalid"],
+    ])("C27 a field that is %s fails that server only", async (what, data, code) => {
+      const path = `mcp/bad ${what}`;
+      await store.putSecret("secret", path, { ...data, neighbour: canary });
+      const { failure, inject } = await openByRole({ bad: bearerAt(path), good: bearerAt(path, "neighbour") });
+      expect(await failure("bad")).toMatchObject({ code, cure: expect.stringMatching(/./) });
+      expect(await inject("good")).toEqual(["Authorization", `Bearer ${canary}`]);
+    });
+
+    it("C27 names mount, version and path of what is not there", async () => {
+      const { failure } = await openByRole({ gone: bearerAt("mcp/none") });
+      const error = await failure();
+      expect(error).toMatchObject({ code: "not-found", status: 404 });
+      expect(error.message).toContain("secret/data/mcp/none (mount secret, KV version 2, path mcp/none)");
+    });
+
+    it("C27 says when a path repeats data/ or a mount includes it", async () => {
+      await store.putSecret("secret", "mcp/here", { token: canary });
+      const { roleId, secretId } = await store.enableApprole('path "secret/*" { capabilities = ["read"] }');
+      const servers = { path: bearerAt("data/mcp/here"), mount: bearerAt("mcp/here", "token", "secret/data") };
+      const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
+      onTestFinished(() => harness.credentials.close());
+      expect((await harness.failure("path")).cure).toContain("without data/");
+      expect(await harness.failure("mount")).toMatchObject({
+        code: "not-found",
+        cure: expect.stringContaining("mount: secret"),
+      });
+    });
+
+    it("C27 tells a deleted and a destroyed version from one that never was", async () => {
+      for (const path of ["mcp/deleted", "mcp/destroyed"]) await store.putSecret("secret", path, { token: canary });
+      await store.deleteSecret("secret", "mcp/deleted");
+      await store.destroySecret("secret", "mcp/destroyed");
+      const { failure } = await openByRole({ deleted: bearerAt("mcp/deleted"), destroyed: bearerAt("mcp/destroyed") });
+      expect(await failure("deleted")).toMatchObject({ code: "deleted", message: expect.stringMatching(/deleted$/) });
+      expect(await failure("destroyed")).toMatchObject({
+        code: "deleted",
+        message: expect.stringMatching(/destroyed$/),
+      });
+    });
+
+    it("C27 recognises a mount of version 1", async () => {
+      await store.mountKv("old", "1");
+      await store.putSecret("old", "tickets", { token: canary });
+      await store.putSecret("old", "data/nested", { token: canary });
+      const { roleId, secretId } = await store.enableApprole('path "old/*" { capabilities = ["read"] }');
+      const servers = { absent: bearerAt("tickets", "token", "old"), present: bearerAt("nested", "token", "old") };
+      const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
+      onTestFinished(() => harness.credentials.close());
+      for (const server of ["absent", "present"]) {
+        expect(await harness.failure(server), server).toMatchObject({
+          code: "wrong-kv-version",
+          message: expect.stringContaining("old"),
+        });
+      }
+    });
+
+    it("C27 says which policy is missing, and keeps the token", async () => {
+      await store.putSecret("secret", "private/x", { token: canary });
+      await store.putSecret("secret", "mcp/fine", { token: canary });
+      const { failure, inject } = await openByRole({ no: bearerAt("private/x"), yes: bearerAt("mcp/fine") });
+      const error = await failure("no");
+      expect(error).toMatchObject({ code: "denied", status: 403 });
+      expect(error.cure).toContain('path "secret/data/private/x" { capabilities = ["read"] }');
+      expect(await inject("yes")).toEqual(["Authorization", `Bearer ${canary}`]);
+    });
+
+    it("says how a login was refused", async () => {
+      const { roleId } = await store.enableApprole(readAll);
+      const wrong = open({
+        vault: byRole(store.address, roleId),
+        servers: { a: bearerAt("mcp/x") },
+        env: { SECRET_ID: canary },
+      });
+      const dead = open({
+        vault: byToken(store.address),
+        servers: { a: bearerAt("mcp/x") },
+        env: { STORE_TOKEN: canary },
+      });
+      for (const harness of [wrong, dead]) {
+        const error = await harness.failure();
+        expect(error.code).toBe("login-denied");
+        expect(findLeaks([{ name: "error", text: inspect(error) + harness.lines.join("") }], { canary })).toEqual([]);
+        await harness.credentials.close();
+      }
+    });
+
+    it("refuses a token that may be used a few times only", async () => {
+      await store.putSecret("secret", "mcp/fine", { token: canary });
+      const token = await store.createToken({ ttlMs: 600_000, rules: readAll, numUses: 5 });
+      const harness = open({
+        vault: byToken(store.address),
+        servers: { a: bearerAt("mcp/fine") },
+        env: { STORE_TOKEN: token },
+      });
+      onTestFinished(() => harness.credentials.close());
+      expect((await harness.failure()).code).toBe("token-limited");
+      const role = await openByRole({ a: bearerAt("mcp/fine") }, { token_num_uses: 5 });
+      expect((await role.failure()).code).toBe("token-limited");
+    });
+
+    it("C28 logs in again, once, when its token died", async () => {
+      for (const path of ["mcp/first", "mcp/second", "mcp/third"])
+        await store.putSecret("secret", path, { token: canary });
+      const { inject, lines } = await openByRole({
+        first: bearerAt("mcp/first"),
+        second: bearerAt("mcp/second"),
+        third: bearerAt("mcp/third"),
+      });
+      await inject("first");
+      await store.revokeLogins();
+      await Promise.all([inject("second"), inject("third")]);
+      expect(lines.filter((line) => line.includes("store token granted"))).toHaveLength(2);
+    });
+
+    it("C28 sends the namespace on login and read alike", async () => {
+      const space = await store.namespace("platform");
+      await space.putSecret("secret", "mcp/tickets", { token: `${canary}-inside` });
+      await store.putSecret("secret", "mcp/tickets", { token: `${canary}-outside` });
+      const { inject } = await openByRole({ a: bearerAt("mcp/tickets") }, {}, space, "platform");
+      expect(await inject()).toEqual(["Authorization", `Bearer ${canary}-inside`]);
+    });
+
+    it("C28 takes a batch token, which cannot be renewed", async () => {
+      await store.putSecret("secret", "mcp/fine", { token: canary });
+      const { inject } = await openByRole({ a: bearerAt("mcp/fine") }, { token_type: "batch", token_ttl: "60s" });
+      expect(await inject()).toEqual(["Authorization", `Bearer ${canary}`]);
+    });
+
+    // Last, since nothing opens the seal again.
+    it("C28 says when the store is sealed, at start and in mid run", async () => {
+      await store.putSecret("secret", "mcp/kept", { token: canary });
+      await store.putSecret("secret", "mcp/late", { token: canary });
+      const running = await openByRole({ kept: bearerAt("mcp/kept"), late: bearerAt("mcp/late") });
+      const starting = await openByRole({ kept: bearerAt("mcp/kept") });
+      await running.inject("kept");
+      await store.seal();
+      expect(await running.inject("kept")).toEqual(["Authorization", `Bearer ${canary}`]);
+      for (const error of [await running.failure("late"), await starting.failure("kept")]) {
+        expect(error).toMatchObject({ code: "store-sealed", status: 503, cure: expect.stringContaining("unseal") });
+      }
+    });
+  });
+}

@@ -1,0 +1,182 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { dataOf, type EventFacts, EventSplitter, replaceData, withoutData } from "../../src/mcp/index.ts";
+
+interface Seen {
+  /** Every byte that came out, in order. */
+  readonly bytes: Buffer;
+  readonly events: { readonly data: string; readonly facts: EventFacts; readonly dataOf: string }[];
+  readonly loose: string[];
+  readonly splitter: EventSplitter;
+}
+
+function split(text: string | Buffer, sizes: readonly number[] = []): Seen {
+  const stream = Buffer.isBuffer(text) ? text : Buffer.from(text);
+  const out: Buffer[] = [];
+  const events: Seen["events"] = [];
+  const loose: string[] = [];
+  let data: Buffer[] = [];
+  let parts: Buffer[] = [];
+  const splitter = new EventSplitter({
+    onData: (piece) => data.push(Buffer.from(piece)),
+    onPart: (bytes) => {
+      parts.push(bytes);
+      out.push(bytes);
+    },
+    onEvent: (bytes, facts) => {
+      out.push(bytes);
+      const event = Buffer.concat([...parts, bytes]);
+      events.push({ data: Buffer.concat(data).toString(), facts, dataOf: dataOf(event).toString() });
+      data = [];
+      parts = [];
+    },
+    onLoose: (bytes) => {
+      out.push(bytes);
+      loose.push(bytes.toString());
+    },
+  });
+  let at = 0;
+  for (const size of sizes) {
+    splitter.push(stream.subarray(at, at + size));
+    at += size;
+  }
+  splitter.push(stream.subarray(at));
+  return { bytes: Buffer.concat(out), events, loose, splitter };
+}
+
+const dataAndType = (seen: Seen): unknown => seen.events.map(({ data, facts }) => [data, facts.isMessage]);
+
+const message = { hasData: true, hasId: false, isMessage: true };
+
+describe("EventSplitter", () => {
+  it("reads every kind of line", () => {
+    const text =
+      ': hello\n\nid: 1\nretry: 50\ndata: \n\nevent: message\ndata: {"a":\ndata:1}\ndata\n\nevent: ping\ndata:  x\n\ndata\n\nevent:\ndatas: no\nid\ndata:y:z\n\n\n';
+    expect(split(text).events.map(({ data, facts }) => [data, facts])).toEqual([
+      ["", { hasData: false, hasId: false, isMessage: true }],
+      ["", { hasData: true, hasId: true, isMessage: true }],
+      ['{"a":\n1}\n', message],
+      [" x", { ...message, isMessage: false }],
+      ["", message],
+      ["y:z", { ...message, hasId: true }],
+      ["", { hasData: false, hasId: false, isMessage: true }],
+    ]);
+  });
+
+  it("takes the last type of an event, and none from the event before", () => {
+    const text = "event: message\nevent: other\ndata: 1\n\ndata: 2\n\nevent: a\nevent\ndata: 3\n\n";
+    expect(dataAndType(split(text))).toEqual([
+      ["1", false],
+      ["2", true],
+      ["3", true],
+    ]);
+    expect(dataAndType(split(`event: message${"x".repeat(200)}\ndata: 1\n\n`))).toEqual([["1", false]]);
+  });
+
+  it.each(["\n", "\r", "\r\n"])("C13 C05 ends events at %j, whatever the stream is cut into", (end) => {
+    const lines = [
+      ": c é",
+      "",
+      "id: 7\u{1F600}",
+      "event: message",
+      'data: {"t":"e\u0301 \u{1F600} 漢"}',
+      "data:x",
+      "",
+      "data: 2",
+      "",
+      "",
+    ];
+    const stream = Buffer.from(`\ufeff${lines.join(end)}`);
+    const whole = split(stream);
+    expect(whole.events.map(({ data }) => data)).toEqual(["", '{"t":"e\u0301 \u{1F600} 漢"}\nx', "2"]);
+    const expected = whole.events;
+    for (let at = 0; at <= stream.length; at += 1) {
+      const cut = split(stream, [at]);
+      expect(cut.events).toEqual(expected);
+      expect(cut.bytes.equals(stream)).toBe(true);
+    }
+    const single = split(stream, Array(stream.length).fill(1));
+    expect(single.events).toEqual(expected);
+    expect(single.bytes.equals(stream)).toBe(true);
+    expect(single.splitter.isAtBoundary).toBe(true);
+  });
+
+  it("C13 gives back every byte of any stream, and the same events however it is cut", () => {
+    const pieces = [
+      "\n",
+      "\r",
+      "\r\n",
+      "data",
+      ":",
+      " ",
+      "event",
+      "id",
+      "x",
+      "é",
+      "\ufeff",
+      "message",
+      "\n\n",
+      "data: {}",
+      "\u0000",
+    ];
+    const streams = fc.array(fc.constantFrom(...pieces), { maxLength: 30 }).map((parts) => Buffer.from(parts.join("")));
+    fc.assert(
+      fc.property(streams, fc.array(fc.nat(4), { maxLength: 60 }), (stream, sizes) => {
+        const whole = split(stream);
+        const cut = split(stream, sizes);
+        expect(whole.bytes.equals(stream)).toBe(true);
+        expect(cut.bytes.equals(stream)).toBe(true);
+        expect(cut.events.map(({ data, facts }) => [data, facts])).toEqual(
+          whole.events.map(({ data, facts }) => [data, facts]),
+        );
+        for (const event of cut.events) expect(event.dataOf).toBe(event.data);
+      }),
+      { numRuns: 5_000 },
+    );
+  });
+
+  it("C05 gives an event out with its last byte", () => {
+    const at = (text: string): number => split(text).events.length;
+    expect(at("data: 1\n")).toBe(0);
+    expect(at("data: 1\n\n")).toBe(1);
+    expect(at("data: 1\r\n\r")).toBe(1);
+    const late = split("data: 1\r\n\r\ndata: 2\r\n\r\n", [10]);
+    expect(late.loose).toEqual(["\n"]);
+    expect(late.events.map(({ data }) => data)).toEqual(["1", "2"]);
+  });
+
+  it("takes a mark for a mark only at the start", () => {
+    expect(split("\ufeffdata: 1\n\n")).toMatchObject({ loose: ["\ufeff"], events: [{ data: "1" }] });
+    expect(split("data: 1\n\n\ufeffdata: 2\n\n").events.map(({ facts }) => facts.hasData)).toEqual([true, false]);
+    expect(split(Buffer.from([0xef, 0xbb, 0x64]), [1, 1]).bytes).toEqual(Buffer.from([0xef, 0xbb, 0x64]));
+  });
+
+  it("knows whether an event is in progress", () => {
+    expect(split("").splitter.isAtBoundary).toBe(true);
+    expect(split("d").splitter.isAtBoundary).toBe(false);
+    expect(split("data: 1\n").splitter.isAtBoundary).toBe(false);
+    expect(split("data: 1\n\n").splitter.isAtBoundary).toBe(true);
+    expect(split("data: 1\n\n: c").splitter.isAtBoundary).toBe(false);
+  });
+});
+
+describe("edits of an event", () => {
+  const replaced = (event: string, data: string): string =>
+    replaceData(Buffer.from(event), Buffer.from(data)).toString();
+  const rest = (event: string): string | undefined => withoutData(Buffer.from(event))?.toString();
+
+  it("replaces the data and keeps every other line", () => {
+    expect(replaced(": c\nid: 1\ndata: {\ndata: }\nretry: 5\nother: x\n\n", "{}")).toBe(
+      ": c\nid: 1\ndata: {}\nretry: 5\nother: x\n\n",
+    );
+    expect(replaced("id:1\r\ndata:a\r\ndata:b\r\n\r\n", "1\n2")).toBe("id:1\r\ndata: 1\r\ndata: 2\r\n\r\n");
+    expect(replaced("data:a\r\r", "b")).toBe("data: b\r\r");
+  });
+
+  it("leaves of a dropped event what a client resumes by", () => {
+    expect(rest("event: message\nid: 7\nretry: 5\ndata: x\ndata: y\n\n")).toBe("id: 7\nretry: 5\ndata:\n\n");
+    expect(rest("data: x\r\nid: 7\r\n\r\n")).toBe("id: 7\r\ndata:\r\n\r\n");
+    expect(rest(": c\ndata: x\n\n")).toBe(": c\n\n");
+    expect(rest("event: message\ndata: x\n\n")).toBeUndefined();
+  });
+});

@@ -1,0 +1,62 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { EventBoundary } from "../../src/relay/event-boundary.ts";
+
+function follow(chunks: readonly (string | Buffer)[]): EventBoundary {
+  const boundary = new EventBoundary();
+  for (const chunk of chunks) boundary.push(Buffer.from(chunk as string));
+  return boundary;
+}
+
+describe("event boundaries", () => {
+  it("are the start and after every blank line, in each spelling", () => {
+    const between = [
+      "",
+      "data: x\n\n",
+      "data: x\r\n\r\n",
+      "data: x\r\r",
+      ": c\n\n",
+      "data: x\n\r\n",
+      "\n",
+      "data: x\n\n\n",
+    ];
+    for (const text of between) expect([text, follow([text]).isAtBoundary]).toEqual([text, true]);
+    const inside = ["d", "data: x", "data: x\n", "data: x\r\n", ": c\n", "data: x\n\nd", "data: x\r", "\n\n "];
+    for (const text of inside) expect([text, follow([text]).isAtBoundary]).toEqual([text, false]);
+  });
+
+  it("finds an id field, and nothing that only looks like one", () => {
+    const withId = ["id: 1\n\n", "id\n\n", "data: x\nid:2\n\n", "data: x\r\nid: 2\r\n\r\n", "data:x\rid:\r\r"];
+    for (const text of withId) expect([text, follow([text]).hasId]).toEqual([text, true]);
+    const without = ["data: id: 1\n\n", "idx: 1\n\n", ": id: 1\n\n", "ID: 1\n\n", "data: {\\nid: 1}\n\n", " id: 1\n\n"];
+    for (const text of without) expect([text, follow([text]).hasId]).toEqual([text, false]);
+  });
+
+  it("are the same wherever the bytes are cut", () => {
+    const piece = fc.constantFrom("data: x", "id: 1", "id", "idx", "\n", "\r\n", "\r", ": c", "retry: 3", "é", "\n\n");
+    fc.assert(
+      fc.property(
+        fc.array(piece, { maxLength: 12 }),
+        fc.infiniteStream(fc.integer({ min: 1, max: 5 })),
+        (parts, sizes) => {
+          const bytes = Buffer.from(parts.join(""));
+          const chunks: Buffer[] = [];
+          for (let at = 0; at < bytes.length; ) {
+            const size = sizes.next().value;
+            chunks.push(bytes.subarray(at, at + size));
+            at += size;
+          }
+          const whole = follow([bytes]);
+          const cut = follow(chunks);
+          expect([cut.isAtBoundary, cut.hasId]).toEqual([whole.isAtBoundary, whole.hasId]);
+          // Against a plain reading of the standard.
+          const lines = bytes.toString().split(/\r\n|\n|\r/);
+          expect(whole.hasId).toBe(
+            lines.slice(0, -1).some((line) => /^id(:|$)/.test(line)) || /^id:/.test(lines.at(-1) ?? ""),
+          );
+        },
+      ),
+      { numRuns: 2_000 },
+    );
+  });
+});

@@ -1,0 +1,136 @@
+import type {
+  Head,
+  Open,
+  Reset,
+  ResetCode,
+  SessionEnd,
+  StreamSink,
+  TunnelSession,
+  TunnelStream,
+} from "../../src/tunnel/index.ts";
+
+/** The relay's end of one stream, as a scripted gateway drives it. */
+export class FakeStream implements TunnelStream {
+  readonly id: number;
+  readonly open: Open;
+  readonly sink: StreamSink;
+  readonly received: Buffer[] = [];
+  isRequestEnded = false;
+  resetBy: Reset | undefined;
+  creditBytes = 0;
+  /** False: `write` asks the relay to wait. */
+  hasRoom = true;
+
+  constructor(id: number, open: Open, sink: StreamSink) {
+    this.id = id;
+    this.open = open;
+    this.sink = sink;
+  }
+
+  get body(): string {
+    return Buffer.concat(this.received).toString();
+  }
+
+  sendHead(): void {
+    throw new Error("a relay sends no head");
+  }
+
+  write(chunk: Buffer): boolean {
+    this.received.push(chunk);
+    return this.hasRoom;
+  }
+
+  end(): void {
+    this.isRequestEnded = true;
+  }
+
+  reset(code: ResetCode, message = ""): void {
+    this.resetBy ??= { code, message };
+  }
+
+  consumed(bytes: number): void {
+    this.creditBytes += bytes;
+  }
+
+  /** What the gateway sends back. */
+  head(status: number, headers: readonly string[] = ["content-type", "application/json"], rpcId?: string): void {
+    const head: Head = { status, headers, by: "upstream", ...(rpcId === undefined ? {} : { rpcId }) };
+    this.sink.onHead?.(head);
+  }
+
+  data(text: string | Buffer): void {
+    this.sink.onData(Buffer.from(text as string));
+  }
+
+  finish(): void {
+    this.sink.onEnd(false);
+  }
+
+  fail(code: ResetCode, isUnsent = false): void {
+    this.sink.onReset({ code, message: "scripted", ...(isUnsent ? { isUnsent: true } : {}) });
+  }
+
+  answer(text: string, status = 200): void {
+    this.head(status);
+    this.data(text);
+    this.finish();
+  }
+}
+
+/** A tunnel session with a script instead of a gateway behind it. */
+export class FakeSession implements TunnelSession {
+  readonly connId: string;
+  readonly peer: TunnelSession["peer"];
+  servers: string[];
+  isAccepting = true;
+  openStreamCount = 0;
+  lastEchoAt: number | undefined = undefined;
+  readonly streams: FakeStream[] = [];
+  /** What `openStream` says instead of opening. */
+  refusal: Reset | undefined;
+  goneAway: string | undefined;
+  onStream: (stream: FakeStream) => void = () => undefined;
+  readonly ended: Promise<SessionEnd>;
+  #end: (end: SessionEnd) => void = () => undefined;
+
+  constructor(servers: string[], peer: { id?: string; slot?: number } = {}) {
+    this.servers = servers;
+    this.peer = { id: peer.id ?? "edge-1", instance: "i", slot: peer.slot ?? 0, software: "fake" };
+    this.connId = `conn-${Math.random()}`;
+    this.ended = new Promise((resolve) => {
+      this.#end = resolve;
+    });
+  }
+
+  get last(): FakeStream {
+    const stream = this.streams.at(-1);
+    if (stream === undefined) throw new Error("no stream was opened");
+    return stream;
+  }
+
+  openStream(open: Open, sink: StreamSink): TunnelStream | Reset {
+    if (this.refusal !== undefined) return this.refusal;
+    const stream = new FakeStream(this.streams.length * 2 + 1, open, sink);
+    this.streams.push(stream);
+    // A gateway answers in a later turn than the one in which the stream was opened.
+    setImmediate(() => this.onStream(stream));
+    return stream;
+  }
+
+  async echo(): Promise<number> {
+    return 1;
+  }
+
+  goAway(reason: string): void {
+    this.goneAway = reason;
+    this.isAccepting = false;
+  }
+
+  terminate(reason: SessionEnd["reason"], detail: string): void {
+    this.isAccepting = false;
+    for (const stream of this.streams) {
+      if (stream.resetBy === undefined) stream.fail("TUNNEL_LOST");
+    }
+    this.#end({ reason, detail, by: "local" });
+  }
+}
