@@ -33,7 +33,14 @@ const requestHeaders = [
   ["mcp-session-id", "1f0c6f9e-6f0a-4f7e-9f0e-0a0b0c0d0e0f"],
   ["user-agent", "bench/1"],
 ].flat();
-const responseHeaders = ["content-type", "application/json", "content-length", "1024", "date", new Date().toUTCString()];
+const responseHeaders = [
+  "content-type",
+  "application/json",
+  "content-length",
+  "1024",
+  "date",
+  new Date().toUTCString(),
+];
 const requestBody = Buffer.alloc(200, "q");
 const answerBody = Buffer.alloc(1_024, "a");
 const bulkChunk = Buffer.alloc(65_536, "b");
@@ -50,9 +57,8 @@ function open(method: Open["method"]): Open {
   };
 }
 
-/** `small`: one answer when the request has ended. `bulk`: as many MiB as the request's body says. `upload`: counts. */
+/** `small`: one answer when the request has ended. `bulk`: as many MiB as the request's body says. */
 const onStream: StreamHandler = (request, stream) => {
-  let received = 0;
   let left = 0;
   const pump = (): void => {
     while (left > 0) {
@@ -64,7 +70,6 @@ const onStream: StreamHandler = (request, stream) => {
   };
   return {
     onData(chunk) {
-      received += chunk.length;
       stream.consumed(chunk.length);
       if (request.server === "bulk") left = Number(chunk.toString()) * 1_048_576;
     },

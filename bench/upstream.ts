@@ -3,8 +3,8 @@ import type { AddressInfo } from "node:net";
 
 /**
  * The MCP server of the benchmark, as a process: plain node:http with answers made beforehand, so that what is measured
- * is the way to it. `/small/mcp` answers 1 KB of JSON, `/stream/mcp` an event at once and the result a little later,
- * `/big/mcp` a result of 100 MiB. Prints its port.
+ * is the way to it. The tool `get_small` answers 1 KB of JSON, `get_stream` an event at once and the result a little
+ * later, `get_big` a result of 100 MiB; `Mcp-Name` says which, whatever the path. Prints its port.
  */
 const smallBytes = 1_024;
 const bigBytes = 100 * 1_024 * 1_024;
@@ -52,14 +52,14 @@ function answerBig(res: ServerResponse): void {
 }
 
 const answers: Readonly<Record<string, (res: ServerResponse) => void>> = {
-  "/small/mcp": answerSmall,
-  "/stream/mcp": answerStream,
-  "/big/mcp": answerBig,
+  get_small: answerSmall,
+  get_stream: answerStream,
+  get_big: answerBig,
 };
 
 const server = createServer({ keepAliveTimeout: 120_000 }, (req, res) => {
   req.on("end", () => {
-    const answer = answers[req.url ?? ""];
+    const answer = answers[String(req.headers["mcp-name"])];
     if (answer === undefined || req.method !== "POST") res.writeHead(404).end();
     else answer(res);
   });

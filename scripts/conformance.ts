@@ -30,8 +30,11 @@ const policy = {
 const url = (forwarder: Forwarder, path: string): string => `http://localhost:${forwarder.port}${path}`;
 
 async function startPath(fixture: FixtureServer, upstreamToken: string, forwarder: Forwarder): Promise<Stack> {
+  const publicUrl = `http://localhost:${forwarder.port}`;
   const stack = await startStack({
-    publicUrl: `http://localhost:${forwarder.port}`,
+    publicUrl,
+    // The suite also plays a browser page of the same origin.
+    relayYaml: { allowedOrigins: [publicUrl] },
     secretFiles: { "upstream-token": upstreamToken },
     servers: { fixture: { url: fixture.url, credential: { type: "bearer", token: { file: "./upstream-token" } } } },
     policy,

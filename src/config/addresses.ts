@@ -19,7 +19,7 @@ export function address(rules: AddressRules): z.ZodType<string, unknown> {
   const [secure, plain] = rules.schemes;
   const example = `${secure}://host.example.com${rules.hasPath ? "/mcp" : ""}`;
   return textField({ pattern: `^(${secure}|${plain})://` }, (raw, fail) => {
-    if (raw.includes("${")) return fail("{}: variables are not expanded here", "the address itself");
+    if (/\$\{|:\/\/\$/.test(raw)) return fail("{}: variables are not expanded here", "the address itself");
     const scheme = /^([A-Za-z][A-Za-z0-9+.-]*):/.exec(raw)?.[1]?.toLowerCase() ?? "";
     if (rules.later?.includes(scheme)) return fail(`{}: \`${scheme}:\` is not in this version yet`, `url: ${example}`);
     // The parser drops line breaks and tabs and turns \ into /: what it would send is then not what stands here.

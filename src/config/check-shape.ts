@@ -1,10 +1,12 @@
 import type { z } from "zod";
-import { type DocumentKind, expectationAt, type Fault, patternOf } from "./cures.ts";
+import { type DocumentKind, expectationAt, type Fault, isSourceAt, patternOf } from "./cures.ts";
 import { laterKeys, laterValues } from "./later.ts";
 import { badNameFault, urlNamePattern } from "./names.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
 import { formatPath, keyPositionOf, nodeAt, type Path, positionOf, type Tree, toValue, walk } from "./tree.ts";
+
+const sourceKeys: readonly string[] = ["vault", "file", "env"];
 
 type Issue = z.core.$ZodIssue;
 
@@ -44,6 +46,8 @@ class ShapeCheck {
   findNulls(): void {
     walk(this.#tree, (node, path) => {
       if (node.kind !== "scalar" || node.value !== null) return;
+      const isInSource = isSourceAt(this.#kind, path.slice(0, -1));
+      if (isInSource && !sourceKeys.includes(String(path.at(-1)))) return;
       const { example } = expectationAt(this.#kind, path);
       this.#settle(path);
       this.problems.push({
@@ -98,7 +102,9 @@ class ShapeCheck {
     }
     const meant = nearest(unknown.key, unknown.known);
     const where = formatPath(path.slice(0, -1));
-    const message = where === "" ? `unknown key \`${unknown.key}\`` : `unknown key \`${unknown.key}\` in \`${where}\``;
+    const isInSource = isSourceAt(this.#kind, path.slice(0, -1));
+    const general = where === "" ? `unknown key \`${unknown.key}\`` : `unknown key \`${unknown.key}\` in \`${where}\``;
+    const message = isInSource ? `\`${where}\` has an unknown key` : general;
     const choice = meant === undefined ? `one of: ${unknown.known.join(", ")}` : meant;
     if (meant !== undefined) this.#settle([...path.slice(0, -1), meant]);
     this.#add(keyPositionOf(this.#tree, path), { message, cure: choice });
@@ -182,9 +188,13 @@ function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
   if (node.kind !== "scalar") return undefined;
   const label = `\`${formatPath(path)}\``;
   const key = String(path.at(-1));
-  if (expects === "a source of a secret") {
+  if (expects.startsWith("a source of a secret")) {
     const message = `${label}: a secret is never written into this file`;
-    return { message, cure: `${key}: { file: PATH }   or { env: NAME } or { vault: { mount, path, field } }` };
+    const local = `${key}: { file: PATH }   or { env: NAME }`;
+    return {
+      message,
+      cure: expects.endsWith("outside Vault") ? local : `${local} or { vault: { mount, path, field } }`,
+    };
   }
   if (typeof node.value !== "string") {
     const isText = /^(?:a pattern|a name|the name)/.test(expects);

@@ -80,7 +80,7 @@ export function filePath(base: string): z.ZodType<string, unknown> {
   return textField({ minLength: 1 }, (raw, fail) => {
     if (raw.trim() === "") return fail("{} is empty", "the path of a file");
     if (raw.startsWith("~")) return fail("{}: ~ is not expanded here", "the whole path, or one relative to this file");
-    if (raw.includes("${")) return fail("{}: variables are not expanded here", "the path itself");
+    if (/\$[{A-Za-z_]/.test(raw)) return fail("{}: variables are not expanded here", "the path itself");
     return resolve(base, raw);
   });
 }

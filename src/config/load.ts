@@ -14,7 +14,7 @@ import { createGatewaySchema, type GatewaySettings } from "./gateway-schema.ts";
 import { parseYaml } from "./parse-yaml.ts";
 import { policySchema } from "./policy-schema.ts";
 import { buildPolicySource, findPolicyWarnings, type PolicySource } from "./policy-source.ts";
-import { type Loaded, type Problem, sortProblems } from "./problem.ts";
+import { type Loaded, makePrintable, type Problem, sortProblems } from "./problem.ts";
 import { readText } from "./read-text.ts";
 import { type RelayConfig, relaySchema } from "./relay-schema.ts";
 import { nodeAt, type Tree } from "./tree.ts";
@@ -108,9 +108,9 @@ function readTree(file: string): { readonly tree: Tree | undefined; readonly pro
 }
 
 function settle<T>(config: T | undefined, problems: readonly Problem[], warnings: readonly Problem[]): Loaded<T> {
-  if (problems.length > 0) return { kind: "bad", problems: sortProblems(problems) };
+  if (problems.length > 0) return { kind: "bad", problems: sortProblems(problems).map(makePrintable) };
   if (config === undefined) throw new TypeError("a document without problems has a value");
-  return { kind: "ok", config: freezeConfig(config), warnings: sortProblems(warnings) };
+  return { kind: "ok", config: freezeConfig(config), warnings: sortProblems(warnings).map(makePrintable) };
 }
 
 function loadRelayTree(tree: Tree, problems: readonly Problem[]): Loaded<RelayConfig> {

@@ -9,11 +9,12 @@ export function badNameFault(label: string, name: string): Fault {
 
 /** `name` bent until it is one. */
 function bendName(name: string): string {
+  // What looks like a token got here by mistake, and is not to be shown.
+  if (name.length > 63 || /^(?:ptk|pak)_|^hv[a-z]\./.test(name)) return "tickets";
   const bent = name
     .toLowerCase()
     .replace(/[^a-z0-9-]+/g, "-")
     .replace(/^-+/, "")
-    .slice(0, 63)
     .replace(/-+$/, "");
   return bent === "" ? "tickets" : bent;
 }

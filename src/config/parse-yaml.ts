@@ -99,7 +99,7 @@ class TreeReader {
 
   /** `offset`: the place to name should the node have none of its own. */
   read(node: unknown, offset: number): Tree {
-    if (isAlias(node)) return this.#refuse(node.range?.[0] ?? offset, "alias", node.source);
+    if (isAlias(node)) return this.#refuse(node.range?.[0] ?? offset, "alias");
     if (isMap(node) || isSeq(node) || isScalar(node)) {
       const start = node.range?.[0] ?? offset;
       if (node.anchor !== undefined) this.add(start, "anchor");

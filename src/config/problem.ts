@@ -19,6 +19,16 @@ export function formatProblem(problem: Problem): string {
   return `${formatPosition(problem.at)}: ${problem.message}\n  write instead: ${problem.cure}`;
 }
 
+/**
+ * A message with every sign written out that a terminal would obey or not show: keys of the author's stand in it, and
+ * in quotes YAML admits anything.
+ */
+export function makePrintable(problem: Problem): Problem {
+  const writeOut = (text: string) =>
+    text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu, (sign) => `\\u{${sign.codePointAt(0)?.toString(16)}}`);
+  return { ...problem, message: writeOut(problem.message), cure: writeOut(problem.cure) };
+}
+
 /** In the order of the file, so that a reader walks down it once. */
 export function sortProblems(problems: readonly Problem[]): Problem[] {
   return problems.toSorted(

@@ -66,23 +66,16 @@ function decode(file: string, bytes: Buffer): { readonly text: string } | { read
     const at = positionOfOffset(file, lenient, lenient.indexOf("\ufffd"));
     return { problem: { at, message: "these bytes are not UTF-8", cure: "the same text saved as UTF-8" } };
   }
-  const control = findControl(text);
-  if (control < 0) return { text };
-  const code = text.charCodeAt(control).toString(16).padStart(4, "0");
-  const at = positionOfOffset(file, text, control);
-  return { problem: { at, message: `control character U+${code}`, cure: "the same line without it" } };
+  const at = text.search(control);
+  if (at < 0) return { text };
+  const code = text.charCodeAt(at).toString(16).padStart(4, "0");
+  const place = positionOfOffset(file, text, at);
+  return { problem: { at: place, message: `control character U+${code}`, cure: "the same line without it" } };
 }
 
-/** Offset of the first control character apart from tab, line feed and carriage return; -1 if there is none. */
-function findControl(text: string): number {
-  for (let i = 0; i < text.length; i += 1) {
-    const code = text.charCodeAt(i);
-    if ((code < 0x20 && code !== 9 && code !== 10 && code !== 13) || (code >= 0x7f && code < 0xa0 && code !== 0x85)) {
-      return i;
-    }
-  }
-  return -1;
-}
+// A lone carriage return would be a line break to some readers and none to others.
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+const control = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]|\r(?!\n)/;
 
 function positionOfOffset(file: string, text: string, offset: number): Position {
   const before = text.slice(0, Math.max(0, offset));

@@ -28,13 +28,10 @@ const faults: { readonly [code: string]: Fault | ((detail: string) => Fault) } =
     "anchors (&) are not accepted: what is allowed must stand where it is read",
     "the value without the anchor",
   ),
-  alias: (name) =>
-    name.includes("*") || name === ""
-      ? fault("`*` begins an alias in YAML", 'the pattern in quotes: "*"')
-      : fault(
-          "`*` begins an alias in YAML, and aliases are not accepted",
-          `the pattern in quotes: "*${name}", or the value itself`,
-        ),
+  alias: fault(
+    "`*` begins an alias in YAML, and aliases are not accepted",
+    'the value itself, or, for a pattern, quotes around it: "*…"',
+  ),
   tag: fault("tags (!) are not accepted", "the plain value; text in quotes if it begins with !"),
   "merge-key": fault("merge keys (<<) are not accepted", "the merged keys themselves"),
   "reserved-key": (key) => fault(`\`${key}\` cannot be a key`, "another name"),
@@ -55,7 +52,10 @@ const faults: { readonly [code: string]: Fault | ((detail: string) => Fault) } =
   ),
   BAD_SCALAR_START: fault("@ and ` cannot begin a plain value", quotes),
   BLOCK_AS_IMPLICIT_KEY: fault("two `:` on one line", `the second part on a line of its own, or ${quotes}`),
-  BLOCK_IN_FLOW: fault("an indented block stands within brackets", "the whole list or map within the brackets"),
+  BLOCK_IN_FLOW: fault(
+    "a second `:` or an indented block stands within brackets",
+    "the whole list or map on one level within the brackets",
+  ),
   MISSING_CHAR: fault("something is missing here: a closing quote or bracket, a `:` or a `,`", "the pair complete"),
   MULTILINE_IMPLICIT_KEY: fault("a key goes over several lines, or its `:` is missing", "key: value"),
   MULTIPLE_DOCS: fault("a second document begins here", "one document in one file"),

@@ -21,6 +21,7 @@ const prefixPattern = /^[\x20-\x7e]*$/;
 const valuePattern = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/;
 /** What a template or a script writes when it had no value. */
 const nonValues: ReadonlySet<string> = new Set(["undefined", "null", "NaN", "[object Object]"]);
+/** Includes whatever the gateway forwards from agents, so that no header can come from both. */
 const deniedNames: ReadonlySet<string> = new Set([
   "host",
   "connection",
@@ -34,6 +35,8 @@ const deniedNames: ReadonlySet<string> = new Set([
   "accept-encoding",
   "last-event-id",
   "forwarded",
+  "traceparent",
+  "tracestate",
 ]);
 const deniedPrefixes = ["mcp-", "proxy-", "content-", "x-forwarded-"];
 

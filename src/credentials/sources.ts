@@ -108,24 +108,41 @@ async function readHandle(handle: FileHandle, file: string): Promise<{ mode: num
   const buffer = Buffer.alloc(maxFileBytes + 1);
   try {
     const length = await fill(handle, buffer, file);
-    const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(buffer.subarray(0, length));
-    return { mode: stats.mode, text: cutNewline(text) };
-  } catch (error) {
-    if (error instanceof CredentialError) throw error;
-    throw unreadable(file, "is not UTF-8 text", "store the secret as text");
+    return { mode: stats.mode, text: cutNewline(decode(buffer.subarray(0, length), file)) };
   } finally {
     buffer.fill(0);
+  }
+}
+
+function decode(bytes: Uint8Array, file: string): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw unreadable(file, "is not UTF-8 text", "store the secret as text");
   }
 }
 
 async function fill(handle: FileHandle, buffer: Buffer, file: string): Promise<number> {
   let length = 0;
   while (length < buffer.length) {
-    const { bytesRead } = await handle.read(buffer, length, buffer.length - length, length);
+    const { bytesRead } = await readChunk(handle, buffer, length, file);
     if (bytesRead === 0) return length;
     length += bytesRead;
   }
   throw unreadable(file, "is larger than 64 KiB", "name the file that holds the secret alone");
+}
+
+async function readChunk(
+  handle: FileHandle,
+  buffer: Buffer,
+  offset: number,
+  file: string,
+): Promise<{ bytesRead: number }> {
+  try {
+    return await handle.read(buffer, offset, buffer.length - offset, offset);
+  } catch {
+    throw unreadable(file, "cannot be read", "check the disk or mount that it is on");
+  }
 }
 
 function unreadable(file: string, what: string, cure: string): CredentialError {

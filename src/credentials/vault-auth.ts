@@ -199,7 +199,7 @@ export class TokenManager {
   /** The token in hand is used to its end; only then does a failure reach callers. */
   #failRefresh(error: unknown, state: Valid): void {
     const { transport, logger } = this.#options;
-    if (state.next === "renew" && isNo(error)) {
+    if (state.next === "renew" && endsRenewal(error)) {
       // At its maximum a token is refused renewal for ever: only a login helps.
       this.#enter({ ...state, next: "log-in" });
       this.#refresh();
@@ -243,6 +243,11 @@ export class TokenManager {
 
 function isNo(error: unknown): boolean {
   return error instanceof VaultFailure && (error.status === 403 || error.status === 400);
+}
+
+/** Past its maximum OpenBao answers a renewal with 500, once the token is gone with 403. */
+function endsRenewal(error: unknown): boolean {
+  return isNo(error) || (error instanceof VaultFailure && error.status === 500);
 }
 
 function closedError(): CredentialError {

@@ -90,7 +90,8 @@ export class KvReader {
       const answer = await transport.read(`sys/internal/ui/mounts/${place.encodedMount}`, await tokens.current());
       const data = asObject(answer?.["data"]);
       const path = data?.["path"];
-      if (typeof path !== "string") return undefined;
+      // Only what is part of the configured path is repeated in a message.
+      if (typeof path !== "string" || !place.isBelow(path)) return undefined;
       const isKv = data?.["type"] === "kv" || data?.["type"] === "generic";
       const version = asObject(data?.["options"])?.["version"] === "2" ? "2" : "1";
       return { path: path.replace(/\/$/, ""), version: isKv ? version : "other" };
@@ -119,6 +120,11 @@ class KvPlace {
     this.apiPath = `${this.encodedMount}/data/${encodePath(path, "path")}`;
   }
 
+  /** Whether `mountPath`, which ends in a slash, is where this entry would be looked for. */
+  isBelow(mountPath: string): boolean {
+    return mountPath !== "" && `${this.#mount}/data/${this.#path}`.startsWith(mountPath);
+  }
+
   toString(): string {
     return `${this.#mount}/data/${this.#path} (mount ${this.#mount}, KV version 2, path ${this.#path})`;
   }
@@ -126,7 +132,7 @@ class KvPlace {
   /** The meaning of 403, 404 and 405 on a read. */
   explain(failure: VaultFailure, mount: MountInfo | undefined): CredentialError {
     const { status, hint } = failure;
-    if (mount?.version === "1" || mount?.version === "other" || hint === "kv-v2-path" || status === 405) {
+    if (mount?.version === "1" || mount?.version === "other" || status === 405) {
       return this.wrongVersion(mount?.version, status);
     }
     if (hint === "version-deleted" || hint === "version-destroyed") {
@@ -141,6 +147,7 @@ class KvPlace {
         status,
       });
     }
+    if (hint === "kv-v2-path") return this.wrongVersion(undefined, status);
     const doubled = this.#path.startsWith("data/") ? "; the path is written without data/" : "";
     if (status === 403) {
       const stanza = `path "${this.#mount}/data/${this.#path}" { capabilities = ["read"] }`;

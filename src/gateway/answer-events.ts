@@ -8,6 +8,7 @@ import {
   replaceData,
   withoutData,
 } from "../mcp/index.ts";
+import { HeldBytes } from "./answer-held.ts";
 import { type AnswerLimits, type AnswerOptions, type AnswerWay, defaultAnswerLimits } from "./answer-types.ts";
 import {
   type Ask,
@@ -41,8 +42,7 @@ export class EventAnswer implements AnswerWay {
   readonly #splitter: EventSplitter;
   /** Of the data of the event in progress; undefined: no data so far. */
   #message: MessageSkimmer | undefined;
-  #held: Buffer[] = [];
-  #heldBytes = 0;
+  readonly #held = new HeldBytes();
   /** `streaming`: a part of the event in progress has gone out. */
   #state: "held" | "streaming" | "over" = "held";
   #isAnswered = false;
@@ -103,9 +103,8 @@ export class EventAnswer implements AnswerWay {
   #takePart(bytes: Buffer): void {
     if (this.#state === "streaming") this.#passPart(bytes);
     else if (this.#state === "held") {
-      this.#held.push(bytes);
-      this.#heldBytes += bytes.length;
-      if (this.#heldBytes > this.#limits.holdBytes) this.#overflow();
+      this.#held.add(bytes);
+      if (this.#held.byteLength > this.#limits.holdBytes) this.#overflow();
     }
   }
 
@@ -124,8 +123,8 @@ export class EventAnswer implements AnswerWay {
     if (doubt !== undefined) this.#failWithEvent(agentErrors.upstreamFailed, doubt);
     else if (message === undefined || !needsWhole(message, this.#options.judge)) {
       this.#state = "streaming";
-      for (const part of this.#takeHeld()) this.#emit(part);
-    } else if (this.#heldBytes > this.#limits.listBytes) {
+      for (const part of this.#held.take()) this.#emit(part);
+    } else if (this.#held.byteLength > this.#limits.listBytes) {
       this.#failWithEvent(agentErrors.resultTooLarge, "an event over its limit");
     }
   }
@@ -136,8 +135,8 @@ export class EventAnswer implements AnswerWay {
     this.#message = undefined;
     if (this.#state === "streaming") this.#endStreamed(last, facts, message);
     else {
-      const held = this.#takeHeld();
-      const event = held.length === 0 ? last : Buffer.concat([...held, last]);
+      this.#held.add(last);
+      const event = this.#held.takeJoined();
       this.#carryOut(
         this.#judge(message, facts, () => dataOf(event)),
         event,
@@ -241,15 +240,8 @@ export class EventAnswer implements AnswerWay {
 
   #over(): void {
     this.#state = "over";
-    this.#held = [];
+    this.#held.take();
     this.#message = undefined;
-  }
-
-  #takeHeld(): Buffer[] {
-    const held = this.#held;
-    this.#held = [];
-    this.#heldBytes = 0;
-    return held;
   }
 
   #emit(bytes: Buffer): void {

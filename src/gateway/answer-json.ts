@@ -1,4 +1,5 @@
 import { agentErrors, MessageSkimmer } from "../mcp/index.ts";
+import { HeldBytes } from "./answer-held.ts";
 import {
   type AnsweredExchange,
   type AnswerLimits,
@@ -19,8 +20,7 @@ export class JsonAnswer implements AnswerWay {
   readonly #options: AnswerOptions;
   readonly #limits: AnswerLimits;
   readonly #message = new MessageSkimmer();
-  #held: Buffer[] = [];
-  #heldBytes = 0;
+  readonly #held = new HeldBytes();
   #state: "held" | "streaming" | "over" = "held";
 
   constructor(options: AnswerOptions) {
@@ -42,15 +42,14 @@ export class JsonAnswer implements AnswerWay {
     this.#message.push(chunk);
     if (this.#state === "streaming") this.#pushOn(chunk);
     else {
-      this.#held.push(chunk);
-      this.#heldBytes += chunk.length;
-      if (this.#heldBytes > this.#limits.holdBytes) this.#overflow();
+      this.#held.add(chunk);
+      if (this.#held.byteLength > this.#limits.holdBytes) this.#overflow();
     }
   }
 
   end(): void {
     if (this.#state === "over") return;
-    if (this.#state === "held" && this.#heldBytes === 0) this.#endEmpty();
+    if (this.#state === "held" && this.#held.byteLength === 0) this.#endEmpty();
     else this.#endJudged();
   }
 
@@ -62,7 +61,7 @@ export class JsonAnswer implements AnswerWay {
     if (this.#state === "over") return;
     const ending = this.#state === "streaming" ? "cut" : "http";
     this.#state = "over";
-    this.#held = [];
+    this.#held.take();
     this.#options.hooks.fail({ code, message, reason, ending });
   }
 
@@ -78,15 +77,14 @@ export class JsonAnswer implements AnswerWay {
     const doubt = doubtOf(this.#message);
     if (doubt !== undefined) this.#fail(agentErrors.upstreamFailed, doubt);
     else if (!needsWhole(this.#message, this.#options.judge)) this.#release();
-    else if (this.#heldBytes > this.#limits.listBytes) this.#fail(agentErrors.resultTooLarge, "a list over its limit");
+    else if (this.#held.byteLength > this.#limits.listBytes)
+      this.#fail(agentErrors.resultTooLarge, "a list over its limit");
   }
 
   #release(): void {
     this.#state = "streaming";
     this.#options.hooks.head();
-    const held = this.#held;
-    this.#held = [];
-    for (const chunk of held) this.#options.hooks.emit(chunk);
+    for (const chunk of this.#held.take()) this.#options.hooks.emit(chunk);
   }
 
   #endEmpty(): void {
@@ -95,11 +93,17 @@ export class JsonAnswer implements AnswerWay {
   }
 
   #endJudged(): void {
-    const isHeld = this.#state === "held";
-    const verdict = this.#judge(isHeld ? () => this.#join() : undefined);
+    // Once read, the piece stands for what was held, and nothing is held any more.
+    let whole: Buffer | undefined;
+    const read = (): Buffer => {
+      whole ??= this.#held.takeJoined();
+      return whole;
+    };
+    const verdict = this.#judge(this.#state === "held" ? read : undefined);
     switch (verdict.kind) {
       case "pass":
-        this.#finish(isHeld && this.#heldBytes <= joinBytes ? [this.#join()] : this.#held);
+        if (this.#held.byteLength <= joinBytes) this.#finish([read()]);
+        else this.#finish(this.#held.take());
         break;
       case "replace":
         this.#finish([verdict.bytes]);
@@ -132,17 +136,11 @@ export class JsonAnswer implements AnswerWay {
     return exchange.idText !== undefined && status >= 200 && status < 300;
   }
 
-  #join(): Buffer {
-    const [first] = this.#held;
-    return this.#held.length === 1 && first !== undefined ? first : Buffer.concat(this.#held);
-  }
-
   #finish(chunks: readonly Buffer[]): void {
     const { hooks } = this.#options;
     if (this.#state === "held") hooks.head();
     this.#state = "over";
-    this.#held = [];
-    for (const chunk of chunks) hooks.emit(chunk);
+    for (const chunk of chunks) if (chunk.length > 0) hooks.emit(chunk);
     hooks.finish();
   }
 }

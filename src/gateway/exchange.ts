@@ -85,6 +85,8 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   }
 
   onReset(reset: Reset): void {
+    const { requestId, server } = this.#open;
+    this.#ctx.logger.debug("exchange reset", { code: reset.code, requestId, server });
     this.#reply.close();
     this.#call?.abort();
     this.#answer?.abandon();

@@ -60,6 +60,13 @@ const watchEveryMs = 200;
 /** Successors of sessions that a relay asked to leave spread over this time. */
 const handOverMs = 1_000;
 
+/** Ends that dialling at once would only repeat: two processes with one identity would throw each other out for ever. */
+const endCures: Partial<Record<SessionEnd["reason"], string>> = {
+  REPLACED: "another gateway took this one's place: give each replica its own gateway.id",
+  REVOKED: "the relay no longer takes this token: check relay.token",
+  AUTH_EXPIRED: "the token has expired: check relay.token",
+};
+
 export class Supervisor {
   readonly #options: SupervisorOptions;
   readonly #clock: Clock;
@@ -239,13 +246,10 @@ export class Supervisor {
     state.watch.cancel();
     this.#lastProblem = `${end.reason}: ${end.detail}`;
     if (this.#clock.now() - state.since >= minimumUptimeMs) this.#backoff.reset();
-    // Two processes with one identity would throw each other out for ever at full speed.
-    const waitMs = end.reason === "REPLACED" ? this.#slowMs() : this.#backoff.nextMs();
-    if (end.reason === "REPLACED") {
-      logger.error("another gateway took this one's place", { waitMs, cure: "give each replica its own gateway.id" });
-    } else {
-      logger.warn("tunnel lost", { waitMs });
-    }
+    const cure = endCures[end.reason];
+    const waitMs = cure === undefined ? this.#backoff.nextMs() : this.#slowMs();
+    if (cure === undefined) logger.warn("tunnel lost", { waitMs });
+    else logger.error("the relay ended the tunnel", { waitMs, cure });
     this.#wait(waitMs);
   }
 

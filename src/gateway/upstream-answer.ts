@@ -64,6 +64,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   #asks: string[] | undefined;
   #refusalCount = 0;
   #closeDelimited = false;
+  #isReported = false;
 
   constructor(ctx: PipelineContext, task: AnswerTask) {
     this.#ctx = ctx;
@@ -109,6 +110,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   onError(error: UpstreamError): void {
     if (this.#isOver) return;
     this.#warn(error.code, error.detail, cures[error.code]);
+    this.#isReported = true;
     const isLate = error.code === "first-byte" || error.code === "idle" || error.code === "stalled";
     const kind = isLate ? "upstreamTimeout" : "upstreamFailed";
     if (this.#filter !== undefined) this.#filter.fail(agentErrors[kind].code, agentErrors[kind].message);
@@ -156,6 +158,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
 
   fail(failure: AnswerFailure): void {
     if (this.#isOver) return;
+    if (!this.#isReported) this.#warn("answer", failure.message, undefined);
     const end = endOf(failure.code);
     if (failure.ending === "http") {
       this.#reply.answer(
@@ -313,9 +316,22 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
       reason,
       status: this.#status,
       ...(cure === undefined ? {} : { cure }),
-      ...(location === undefined ? {} : { url: location.split(/[?#]/)[0] ?? "" }),
+      ...(location === undefined ? {} : { url: shownLocation(location) }),
     });
   }
+}
+
+/** A redirect's target for the log: a careless server puts what it was sent into it, so only short plain segments show. */
+function shownLocation(location: string): string {
+  const [address = ""] = location.split(/[?#]/);
+  const scheme = /^https?:\/\//i.exec(address)?.[0] ?? "";
+  const segments = address.slice(scheme.length).split("/");
+  return scheme + segments.map((segment, i) => (isPlain(segment, i) ? segment : "…")).join("/");
+}
+
+/** The first segment is a host, perhaps with a port, where there is a scheme. */
+function isPlain(segment: string, index: number): boolean {
+  return (index === 0 ? /^[\w.:[\]-]{0,255}$/ : /^[\w.-]{0,24}$/).test(segment);
 }
 
 const cures: Readonly<Record<UpstreamError["code"], string | undefined>> = {

@@ -1,4 +1,4 @@
-import { headerValues, type RawHeaders } from "../lib/index.ts";
+import type { RawHeaders } from "../lib/index.ts";
 import { refuse, rpcCodes } from "./codes.ts";
 import { isObject } from "./json.ts";
 import type { AgentMessage, Era, JsonObject, Refusal } from "./types.ts";
@@ -51,9 +51,27 @@ const nameSources: ReadonlyMap<string, string> = new Map([
 ]);
 
 interface MirrorHeaders {
-  readonly version: string | undefined;
-  readonly method: string | undefined;
-  readonly name: string | undefined;
+  version?: string;
+  method?: string;
+  name?: string;
+}
+
+const mirrorNames: ReadonlyMap<string, keyof MirrorHeaders> = new Map([
+  ["mcp-protocol-version", "version"],
+  ["mcp-method", "method"],
+  ["mcp-name", "name"],
+]);
+
+/** Undefined when one of them stands there twice. */
+function readMirrors(headers: RawHeaders): MirrorHeaders | undefined {
+  const mirrors: MirrorHeaders = {};
+  for (let i = 0; i + 1 < headers.length; i += 2) {
+    const mirror = mirrorNames.get((headers[i] ?? "").toLowerCase());
+    if (mirror === undefined) continue;
+    if (mirrors[mirror] !== undefined) return undefined;
+    mirrors[mirror] = trimBlanks(headers[i + 1] ?? "");
+  }
+  return mirrors;
 }
 
 /**
@@ -62,21 +80,14 @@ interface MirrorHeaders {
  * refuse. `message` undefined: an exchange without a body (GET, DELETE).
  */
 export function compareHeaders(message: AgentMessage | undefined, headers: RawHeaders, era: Era): Refusal | undefined {
-  const version = headerValues(headers, "mcp-protocol-version");
-  const method = headerValues(headers, "mcp-method");
-  const name = headerValues(headers, "mcp-name");
-  if (version.length > 1 || method.length > 1 || name.length > 1) return repeatedHeader();
-  const mirrors = { version: trimmed(version[0]), method: trimmed(method[0]), name: trimmed(name[0]) };
+  const mirrors = readMirrors(headers);
+  if (mirrors === undefined) return refuse(400, rpcCodes.invalidRequest, "Invalid Request: a header repeats");
   return (
     compareVersion(message, mirrors.version) ??
     compareMethod(message, mirrors.method) ??
     compareName(message, mirrors.name) ??
     (era === "modern" ? findMissing(message, mirrors) : undefined)
   );
-}
-
-function repeatedHeader(): Refusal {
-  return refuse(400, rpcCodes.invalidRequest, "Invalid Request: a header repeats");
 }
 
 function mismatch(detail: string): Refusal {
@@ -133,10 +144,6 @@ export function decodeMirrored(value: string): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-function trimmed(value: string | undefined): string | undefined {
-  return value === undefined ? undefined : trimBlanks(value);
 }
 
 /** Strips the optional blanks of RFC 9110 section 5.6.3. */

@@ -7,7 +7,6 @@ export {
   agentErrorAnswer,
   agentErrors,
   deniedAnswer,
-  type ErrorOptions,
   errorAnswer,
   errorEvent,
   methodNotFoundAnswer,
@@ -18,10 +17,10 @@ export {
   toolErrorAnswer,
 } from "./contract.ts";
 export { compareHeaders, decodeMirrored, eraOf, findRepeatedHeader } from "./headers.ts";
-export { isEventStream, isJson, type MediaType, parseMediaType } from "./media-type.ts";
+export { editLists, readInputMethods, readUpdatedUri } from "./list-edit.ts";
+export { isEventStream, isJson, parseMediaType } from "./media-type.ts";
 export { idKeyOf, readMessage } from "./message.ts";
 export { subjectOf } from "./methods.ts";
-export type { AgentMessage, ClientKind, Era, JsonObject, ListKind, Refusal, Subject } from "./types.ts";
-export { editLists, type ListEdit, readInputMethods, readUpdatedUri } from "./list-edit.ts";
 export { MessageSkimmer } from "./skim.ts";
 export { dataOf, type EventFacts, type EventSink, EventSplitter, replaceData, withoutData } from "./sse.ts";
+export type { AgentMessage, ClientKind, Era, ListKind, Refusal, Subject } from "./types.ts";

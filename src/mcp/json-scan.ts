@@ -1,7 +1,7 @@
 /**
- * One pass over a JSON text, without recursion and without building its value: checks the grammar (RFC 8259), finds keys
- * that repeat in one object, and tells where the members of the message and of its `params` stand. A body of tiny objects
- * costs an event loop twenty times more when `JSON.parse` builds it.
+ * One pass over a JSON text without building its value: checks the grammar (RFC 8259), finds keys that repeat in one
+ * object, and tells where the members of the message and of its `params` stand. To build the value would cost several
+ * times more, and for a body of tiny objects hold up the event loop for half a second. Recurses no deeper than `maxDepth`.
  */
 
 export type ScanFault =
@@ -52,7 +52,10 @@ class Scanner {
   readonly #isObject: boolean[] = [];
   readonly #firstKey: number[] = [];
   readonly #sets: (Set<string> | undefined)[] = [];
-  #keys: string[] = [];
+  /** Keys of all open objects that have no set. */
+  readonly #keys: string[] = [];
+  /** How many of `#keys` count; to set the length of an array is slow. */
+  #keyCount = 0;
   #depth = 0;
   /** Key and start of the member in progress, of the message and of an object in it. */
   #outerKey = "";
@@ -87,7 +90,7 @@ class Scanner {
   #open(isObject: boolean): ScanFault | undefined {
     if (this.#depth === this.#maxDepth) return "depth";
     this.#isObject[this.#depth] = isObject;
-    this.#firstKey[this.#depth] = this.#keys.length;
+    this.#firstKey[this.#depth] = this.#keyCount;
     this.#sets[this.#depth] = undefined;
     this.#depth += 1;
     if (isObject && this.#depth === 2 && this.#outerKey === "params") this.params = new Map();
@@ -103,7 +106,7 @@ class Scanner {
   #close(): void {
     this.#depth -= 1;
     this.#at += 1;
-    this.#keys.length = this.#firstKey[this.#depth] ?? 0;
+    this.#keyCount = this.#firstKey[this.#depth] ?? 0;
   }
 
   /** After a value: closes what ends here, up to the start of the next value. */
@@ -169,9 +172,11 @@ class Scanner {
     if (set !== undefined) return set.size === set.add(key).size;
     const keys = this.#keys;
     const first = this.#firstKey[level] ?? 0;
-    for (let i = first; i < keys.length; i += 1) if (keys[i] === key) return true;
-    keys.push(key);
-    if (keys.length - first > fewKeys) this.#sets[level] = new Set(keys.slice(first));
+    const count = this.#keyCount;
+    for (let i = first; i < count; i += 1) if (keys[i] === key) return true;
+    keys[count] = key;
+    this.#keyCount = count + 1;
+    if (count - first >= fewKeys) this.#sets[level] = new Set(keys.slice(first, count + 1));
     return false;
   }
 

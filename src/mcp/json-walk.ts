@@ -26,7 +26,7 @@ function skipString(bytes: Buffer, at: number): number {
 }
 
 /** The position after the value that begins at `at`. */
-export function skipValue(bytes: Buffer, at: number): number {
+function skipValue(bytes: Buffer, at: number): number {
   const length = bytes.length;
   let depth = 0;
   let i = at;

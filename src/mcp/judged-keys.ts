@@ -4,7 +4,7 @@
  * A key as a reader without case sees it: Unicode simple case folding, as far as it can reach ASCII letters (the long
  * s and the Kelvin sign fold to `s` and `k`).
  */
-export function foldKey(key: string): string {
+function foldKey(key: string): string {
   return key.replaceAll("\u017f", "s").replaceAll("\u212a", "k").toLowerCase();
 }
 

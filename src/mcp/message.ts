@@ -1,10 +1,12 @@
 import { isUtf8 } from "node:buffer";
 import { refuse, rpcCodes } from "./codes.ts";
-import { countKeys, hasLoneSurrogate, hasLoneSurrogateKey, isObject, outlineJson } from "./json.ts";
+import { isObject } from "./json.ts";
+import { hasLoneSurrogate, type MemberTexts, type ScanFault, type ScannedObject, scanObject } from "./json-scan.ts";
+import { JudgedKeys } from "./judged-keys.ts";
 import type { AgentMessage, JsonObject, Refusal } from "./types.ts";
 
 /**
- * Reads what an agent posted (DESIGN invariant 5). The bytes are parsed once and forwarded as they are, so whatever two
+ * Reads what an agent posted (DESIGN invariant 5). The bytes are read once and forwarded as they are, so whatever two
  * parsers may read differently is refused here: byte order marks, invalid UTF-8, keys that repeat, keys that equal a
  * judged one but for their case, half surrogate pairs, nesting that exhausts a stack.
  */
@@ -13,25 +15,20 @@ import type { AgentMessage, JsonObject, Refusal } from "./types.ts";
 const maxDepth = 128;
 /** The id is repeated in errors, stream heads and audit records, so it has a cap; SDK clients count from 0. */
 const maxIdLength = 1024;
+/** Longest object or list that is parsed because something in it is judged. */
+const maxJudgedLength = 256 * 1024;
 
 /** The message, or 400 with -32700 (no JSON) or -32600 (JSON, but no single unambiguous message). */
 export function readMessage(body: Buffer): AgentMessage | Refusal {
   if (body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf) return parseError("byte order mark");
   if (!isUtf8(body)) return parseError("invalid utf-8");
   const text = body.toString("utf8");
-  const outline = outlineJson(text, maxDepth);
-  if (outline.depth > maxDepth) return invalidRequest("nesting too deep");
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    return parseError("no json");
-  }
-  if (Array.isArray(value)) return invalidRequest("batches are not supported");
-  if (!isObject(value)) return invalidRequest("no object");
-  if (countKeys(value) !== outline.keyCount) return invalidRequest("a key repeats");
-  const fault = findFoldedKey(value) ?? (escapedSurrogate.test(text) ? findLoneSurrogate(value) : undefined);
-  return fault === undefined ? classify(value, outline.idText) : invalidRequest(fault);
+  const first = firstSign(text);
+  if (first === "[") return invalidRequest("batches are not supported");
+  if (first !== "{") return isScalar(text) ? invalidRequest("no object") : parseError("no json");
+  const scanned = scanObject(text, maxDepth);
+  if (typeof scanned === "string") return scanRefusals[scanned];
+  return classify(scanned);
 }
 
 /** Tells ids apart as a server written in any language does: `7` and `7.0` are one, `7` and `"7"` are two. */
@@ -49,103 +46,130 @@ function invalidRequest(detail: string): Refusal {
   return refuse(400, rpcCodes.invalidRequest, `Invalid Request: ${detail}`);
 }
 
-function classify(value: JsonObject, idText: string | undefined): AgentMessage | Refusal {
-  if (value["jsonrpc"] !== "2.0") return invalidRequest('"jsonrpc" must be "2.0"');
-  const hasId = "id" in value;
-  if (hasId && idText !== undefined && idText.length > maxIdLength) return invalidRequest("id too long");
-  if ("result" in value || "error" in value) return classifyResponse(value, idText);
-  const { method, params } = value;
-  if (typeof method !== "string") return invalidRequest('"method" must be a string');
-  if (params !== undefined && !isObject(params)) return invalidRequest('"params" must be an object');
-  if (!hasId) return { kind: "notification", idText: undefined, method, params };
-  if (!isId(value["id"])) return invalidRequest('"id" must be a string or a number');
-  return { kind: "request", idText, method, params };
+const scanRefusals: Readonly<Record<ScanFault, Refusal>> = {
+  syntax: parseError("no json"),
+  depth: invalidRequest("nesting too deep"),
+  repeat: invalidRequest("a key repeats"),
+  surrogate: invalidRequest("a key holds half a surrogate pair"),
+};
+
+function firstSign(text: string): string | undefined {
+  return text.startsWith("{") ? "{" : /[^ \t\r\n]/.exec(text)?.[0];
 }
 
-function classifyResponse(value: JsonObject, idText: string | undefined): AgentMessage | Refusal {
-  if ("method" in value) return invalidRequest("both a request and a response");
-  if ("result" in value && "error" in value) return invalidRequest("both a result and an error");
-  const id = value["id"];
-  const namesNone = id === undefined || id === null;
-  if (namesNone ? "result" in value : !isId(id)) return invalidRequest('"id" must be a string or a number');
+function isScalar(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function classify({ members, params: paramTexts }: ScannedObject): AgentMessage | Refusal {
+  if (hasFoldedKey(members.keys(), messageKeys)) return invalidRequest(foldedKey);
+  const version = members.get("jsonrpc");
+  if (version !== '"2.0"' && scalarOf(version) !== "2.0") return invalidRequest('"jsonrpc" must be "2.0"');
+  const idText = ownCopy(members.get("id"));
+  if (idText !== undefined && idText.length > maxIdLength) return invalidRequest("id too long");
+  if (members.has("result") || members.has("error")) return classifyResponse(members, idText);
+  const method = scalarOf(members.get("method"));
+  if (typeof method !== "string") return invalidRequest('"method" must be a string');
+  if (hasLoneSurrogate(method)) return invalidRequest(loneSurrogate);
+  if (members.has("params") && paramTexts === undefined) return invalidRequest('"params" must be an object');
+  const params = paramTexts === undefined ? undefined : readParams(paramTexts);
+  if (typeof params === "string") return invalidRequest(params);
+  if (idText === undefined) return { kind: "notification", idText, method, params };
+  return isId(idText) ? { kind: "request", idText, method, params } : invalidRequest(badId);
+}
+
+function classifyResponse(members: MemberTexts, idText: string | undefined): AgentMessage | Refusal {
+  if (members.has("method")) return invalidRequest("both a request and a response");
+  if (members.has("result") && members.has("error")) return invalidRequest("both a result and an error");
+  const namesNone = idText === undefined || idText === "null";
+  if (namesNone ? members.has("result") : !isId(idText)) return invalidRequest(badId);
   return { kind: "response", idText: namesNone ? undefined : idText, method: undefined, params: undefined };
 }
 
-function isId(id: unknown): boolean {
-  return typeof id === "string" || typeof id === "number";
-}
-
-interface JudgedKeys {
-  readonly exact: ReadonlySet<string>;
-  readonly folded: RegExp;
-}
-
-/** JavaScript's `iu` is Unicode simple case folding: it also finds the Kelvin sign for k and the long s for s. */
-function judgedKeys(...keys: readonly string[]): JudgedKeys {
-  const escaped = keys.map((key) => key.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&"));
-  return { exact: new Set(keys), folded: new RegExp(`^(?:${escaped.join("|")})$`, "iu") };
-}
-
-const messageKeys = judgedKeys("jsonrpc", "id", "method", "params", "result", "error");
-// biome-ignore format: a table
-const paramKeys = judgedKeys(
-  "name", "uri", "arguments", "_meta", "ref", "argument", "context", "cursor", "task", "taskId", "inputResponses",
-  "requestState", "notifications", "requestId", "progressToken", "protocolVersion", "capabilities", "clientInfo", "level",
-);
-const metaKeys = judgedKeys(
-  "progressToken",
-  "io.modelcontextprotocol/protocolVersion",
-  "io.modelcontextprotocol/clientCapabilities",
-  "io.modelcontextprotocol/clientInfo",
-  "io.modelcontextprotocol/logLevel",
-  "io.modelcontextprotocol/subscriptionId",
-  "io.modelcontextprotocol/related-task",
-);
-const refKeys = judgedKeys("type", "name", "uri");
-const filterKeys = judgedKeys(
-  "toolsListChanged",
-  "promptsListChanged",
-  "resourcesListChanged",
-  "resourceSubscriptions",
-);
-
-function findFoldedKey(message: JsonObject): string | undefined {
-  const { params } = message;
-  if (isFolded(message, messageKeys)) return foldedKey;
-  if (!isObject(params)) return undefined;
-  const found =
-    isFolded(params, paramKeys) ||
-    isFolded(params["_meta"], metaKeys) ||
-    isFolded(params["ref"], refKeys) ||
-    isFolded(params["notifications"], filterKeys);
-  return found ? foldedKey : undefined;
-}
-
+const badId = '"id" must be a string or a number';
 const foldedKey = "a key differs from a member of the protocol by case alone";
+const loneSurrogate = "a judged string holds half a surrogate pair";
 
-function isFolded(value: unknown, judged: JudgedKeys): boolean {
-  if (!isObject(value)) return false;
-  for (const key of Object.keys(value)) if (!judged.exact.has(key) && judged.folded.test(key)) return true;
+function isId(idText: string): boolean {
+  const id = scalarOf(idText);
+  return typeof id === "number" || (typeof id === "string" && !hasLoneSurrogate(id));
+}
+
+/** The value of a text that is known to be JSON; undefined for objects and arrays, which are not built. */
+function scalarOf(text: string | undefined): unknown {
+  return text === undefined || text.startsWith("{") || text.startsWith("[") ? undefined : JSON.parse(text);
+}
+
+/** What V8 copies anyway when it is cut out of a longer string. */
+const shortLength = 12;
+
+/** A part of a long string keeps the whole of it in memory, and the id outlives the body. */
+function ownCopy(text: string | undefined): string | undefined {
+  if (text === undefined || text.length <= shortLength || text.length > maxIdLength) return text;
+  return Buffer.from(text).toString();
+}
+
+function hasFoldedKey(keys: Iterable<string>, judged: JudgedKeys): boolean {
+  for (const key of keys) if (judged.bitOf(key) < 0) return true;
   return false;
 }
 
-/** Valid UTF-8 holds no half of a pair, so only an escape can make one. */
-const escapedSurrogate = /\\u[dD][89a-fA-F]/;
+const messageKeys = new JudgedKeys(["jsonrpc", "id", "method", "params", "result", "error"]);
+/** Members of `params` of which only the name matters here. */
+// biome-ignore format: a table
+const namedParams = [
+  "arguments", "argument", "context", "cursor", "inputResponses", "requestState", "requestId", "progressToken",
+  "protocolVersion", "capabilities", "clientInfo", "level",
+];
+/** Members of `params` whose value is judged; they alone stand in `AgentMessage.params`. */
+const judgedParams = ["name", "uri", "taskId", "task", "ref", "notifications", "_meta"] as const;
+const paramKeys = new JudgedKeys([...judgedParams, ...namedParams]);
+/** Members of members of `params`. */
+const innerKeys = {
+  _meta: new JudgedKeys([
+    "progressToken",
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+    "io.modelcontextprotocol/clientInfo",
+    "io.modelcontextprotocol/logLevel",
+    "io.modelcontextprotocol/subscriptionId",
+    "io.modelcontextprotocol/related-task",
+  ]),
+  ref: new JudgedKeys(["type", "name", "uri"]),
+  notifications: new JudgedKeys([
+    "toolsListChanged",
+    "promptsListChanged",
+    "resourcesListChanged",
+    "resourceSubscriptions",
+  ]),
+} as const;
 
-function findLoneSurrogate(message: JsonObject): string | undefined {
-  if (hasLoneSurrogateKey(message)) return "a key holds half a surrogate pair";
-  return judgedStrings(message).some(hasLoneSurrogate) ? "a judged string holds half a surrogate pair" : undefined;
+/** The judged members of `params`, or what is wrong with them. */
+function readParams(texts: MemberTexts): JsonObject | string {
+  if (hasFoldedKey(texts.keys(), paramKeys)) return foldedKey;
+  const params: Record<string, unknown> = {};
+  for (const key of judgedParams) {
+    const text = texts.get(key);
+    if (text === undefined) continue;
+    if (text.length > maxJudgedLength && !text.startsWith('"')) return "a judged member is too long";
+    params[key] = JSON.parse(text);
+  }
+  for (const key of ["_meta", "ref", "notifications"] as const) {
+    const inner = params[key];
+    if (isObject(inner) && hasFoldedKey(Object.keys(inner), innerKeys[key])) return foldedKey;
+  }
+  return judgedStrings(params).some(hasLoneSurrogate) ? loneSurrogate : params;
 }
 
-function judgedStrings(message: JsonObject): string[] {
-  const values: unknown[] = [message["id"], message["method"]];
-  const params = message["params"];
-  if (isObject(params)) {
-    values.push(params["name"], params["uri"], params["taskId"], params["requestId"]);
-    const { _meta: meta, ref, notifications } = params;
-    if (isObject(meta)) values.push(meta["io.modelcontextprotocol/protocolVersion"], meta["progressToken"]);
-    if (isObject(ref)) values.push(ref["type"], ref["name"], ref["uri"]);
-    if (isObject(notifications)) values.push(notifications["resourceSubscriptions"]);
-  }
+function judgedStrings({ name, uri, taskId, _meta: meta, ref, notifications }: JsonObject): string[] {
+  const values: unknown[] = [name, uri, taskId];
+  if (isObject(meta)) values.push(meta["io.modelcontextprotocol/protocolVersion"]);
+  if (isObject(ref)) values.push(ref["type"], ref["name"], ref["uri"]);
+  if (isObject(notifications)) values.push(notifications["resourceSubscriptions"]);
   return values.flat().filter((value) => typeof value === "string");
 }

@@ -319,7 +319,6 @@ export class MessageSkimmer {
   }
 
   #endValue(): void {
-    if (this.#depth <= 1) this.#member = 0;
     this.#state = this.#depth === 0 ? states.done : states.after;
   }
 

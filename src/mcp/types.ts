@@ -15,6 +15,10 @@ export interface AgentMessage {
   readonly idText: string | undefined;
   /** Undefined for a response. */
   readonly method: string | undefined;
+  /**
+   * The members of `params` that are judged: `name`, `uri`, `taskId`, `task`, `ref`, `notifications`, `_meta`. The rest,
+   * `arguments` above all, is checked but not built. Undefined without `params`, and for a response.
+   */
   readonly params: JsonObject | undefined;
 }
 

@@ -8,5 +8,4 @@ export type {
   Policy,
   PolicySource,
   RuleSource,
-  ServerPolicySource,
 } from "./types.ts";

@@ -60,7 +60,7 @@ export type DenyReason =
   | "not-allowed"
   /** A `deny` pattern matches. */
   | "denied"
-  /** Name missing, not a string, or with control characters; a URI that the rules of DESIGN 4.3 refuse. */
+  /** Name missing, not a string, too long, or with control characters; a URI that the rules of DESIGN 4.3 refuse. */
   | "malformed"
   /** A method that no rule can allow. */
   | "method"

@@ -2,9 +2,12 @@
 
 /** C0, DEL, C1, and halves of surrogate pairs. */
 const unsafeCharacter = /[\p{Cc}\p{Surrogate}]/u;
+/** As much as fits into the header that mirrors a name. Matching takes a time that grows with the length. */
+const maxLength = 64 * 1024;
 
+/** Whether no rule can admit a name: it has control characters, is no Unicode text, or is longer than 64 Ki characters. */
 export function isUnsafeName(name: string): boolean {
-  return unsafeCharacter.test(name);
+  return name.length > maxLength || unsafeCharacter.test(name);
 }
 
 const head = /^(?:([^:/?#]*):)?(?:\/\/([^/?#]*))?([^?#]*)/;

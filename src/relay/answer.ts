@@ -22,7 +22,15 @@ export class AgentResponse extends ServerResponse<AgentRequest> {
   allowedOrigin: string | undefined = undefined;
   /** The agent waits for `100 Continue` and got none: whether a body follows is then anybody's guess. */
   owesContinue = false;
+
+  constructor(req: AgentRequest) {
+    super(req);
+    // A write that loses the race against the agent's leaving must not become an uncaught error.
+    this.on("error", ignore);
+  }
 }
+
+function ignore(): void {}
 
 /** Adds what every answer carries. */
 export function pushCommonHeaders(into: string[], res: AgentResponse): void {

@@ -52,6 +52,8 @@ export interface JudgedRequest {
 const maxTries = 3;
 /** The gateway knows the deadline too and answers better; this is for one that does not. */
 const deadlineGraceMs = 5_000;
+/** The gateway is going, or gone: another may be on its way. The other codes would be the same in a moment. */
+const awayCodes: ReadonlySet<ResetCode> = new Set<ResetCode>(["REFUSED", "DRAINING", "TUNNEL_LOST"]);
 const noBody: readonly Buffer[] = [];
 const noSessions: readonly TunnelSession[] = [];
 const requestTimeout = { status: 408, code: rpcCodes.invalidRequest, message: "Request not received in time" };
@@ -208,7 +210,8 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
     const { tunnel, server } = this.#request;
     const now = this.#context.clock.now();
     this.#holdUntil ??= now + this.#context.timeouts.holdMs;
-    if (!mayHold || now >= this.#holdUntil || !tunnel.isExpected(server)) {
+    const isAway = this.#lastReset === undefined || awayCodes.has(this.#lastReset.code);
+    if (!mayHold || !isAway || now >= this.#holdUntil || !tunnel.isExpected(server)) {
       this.#giveUp();
       return;
     }
@@ -313,6 +316,7 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   #leave(code: "CANCEL" | "STALLED", message: string): void {
     if (this.#isOver) return;
     this.#context.logger.debug("agent left", { requestId: this.#request.res.requestId, code });
+    this.#response.abandon();
     this.#dropStream(code, message);
     this.#finish();
   }

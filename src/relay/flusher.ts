@@ -1,6 +1,8 @@
 /** Something that holds bytes back until the current tick is over. */
 export interface Flushable {
   flush(): void;
+  /** `flush` threw: no exception may leave the tick, it would end the process with every other exchange in it. */
+  flushFailed(): void;
 }
 
 /**
@@ -12,7 +14,13 @@ export class Flusher {
   readonly #run = (): void => {
     const queue = this.#queue;
     this.#queue = [];
-    for (const entry of queue) entry.flush();
+    for (const entry of queue) {
+      try {
+        entry.flush();
+      } catch {
+        entry.flushFailed();
+      }
+    }
   };
 
   add(entry: Flushable): void {

@@ -1,11 +1,2 @@
-export {
-  type AgentOptions,
-  defaultRelayLimits,
-  defaultRelayTimeouts,
-  type RelayDeps,
-  type RelayLimits,
-  type RelayOptions,
-  type RelayTimeouts,
-  type TunnelOptions,
-} from "./options.ts";
-export { createRelay, type Relay, type RelayStatus, type TunnelStatus } from "./relay.ts";
+export type { RelayOptions } from "./options.ts";
+export { createRelay, type Relay } from "./relay.ts";

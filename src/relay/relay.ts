@@ -58,6 +58,8 @@ export function createRelay(options: RelayOptions, deps: RelayDeps): Relay {
 
 const maxTickMs = 1_000;
 const closeGraceMs = 1_000;
+const drainSlackMs = 1_000;
+const idleLookMs = 25;
 
 class RelayNode implements Relay {
   readonly #options: RelayOptions;
@@ -69,7 +71,6 @@ class RelayNode implements Relay {
   #state: "idle" | "listening" | "draining" | "closed" = "idle";
   #tick: Timer | undefined = undefined;
   #closed: Promise<void> | undefined = undefined;
-  #onIdle: (() => void) | undefined = undefined;
 
   constructor(options: RelayOptions, deps: RelayDeps) {
     this.#options = options;
@@ -122,13 +123,8 @@ class RelayNode implements Relay {
     const tickMs = Math.min(maxTickMs, Math.ceil(Math.min(keepAliveMs, stalledMs, idleMs, firstByteMs) / 4));
     this.#tick = this.#context.clock.after(tickMs, () => {
       for (const connection of this.#ingress.connections) connection.tick(tickMs, stalledMs);
-      this.#onIdleCheck();
       if (this.#state !== "closed") this.#armTick();
     });
-  }
-
-  #onIdleCheck(): void {
-    if (this.#state === "draining" && this.#exchangeCount() === 0) this.#onIdle?.();
   }
 
   #exchangeCount(): number {
@@ -143,20 +139,23 @@ class RelayNode implements Relay {
       this.#ingress.isDraining = true;
       this.#door.isDraining = true;
       this.#ingress.server.close();
-      for (const session of this.#sessions()) session.goAway("SHUTDOWN", graceMs);
+      // Longer than our own grace: what is cut at its end is cut here, and says why.
+      for (const session of this.#sessions()) session.goAway("SHUTDOWN", graceMs + drainSlackMs);
       await this.#whenIdle(graceMs);
     }
     await this.close();
   }
 
+  /** Until no exchange runs, `graceMs` have passed, or `close()` was called. */
   #whenIdle(graceMs: number): Promise<void> {
-    if (this.#exchangeCount() === 0) return Promise.resolve();
+    const { clock } = this.#context;
+    const until = clock.now() + graceMs;
     return new Promise((resolve) => {
-      const timer = this.#context.clock.after(graceMs, resolve);
-      this.#onIdle = () => {
-        timer.cancel();
-        resolve();
+      const look = (): void => {
+        if (this.#exchangeCount() === 0 || clock.now() >= until || this.#state === "closed") resolve();
+        else clock.after(Math.min(idleLookMs, until - clock.now()), look);
       };
+      look();
     });
   }
 
@@ -170,7 +169,6 @@ class RelayNode implements Relay {
     this.#state = "closed";
     this.#ingress.isDraining = true;
     this.#door.isDraining = true;
-    this.#onIdle?.();
     for (const connection of [...this.#ingress.connections]) {
       for (const exchange of [...connection.exchanges]) exchange.cut();
     }

@@ -35,6 +35,8 @@ type Role =
 
 const known: ReadonlyMap<string, Role> = new Map<string, Role>([
   ["content-type", "single"],
+  // Travels so that the gateway can refuse it: 415 is its answer to every encoding.
+  ["content-encoding", "single"],
   ["accept", "list"],
   ["mcp-protocol-version", "single"],
   ["mcp-method", "single"],

@@ -79,6 +79,12 @@ export class Response {
     sendAnswer(this.#res, answer);
   }
 
+  /** Nobody is left to read it. */
+  abandon(): void {
+    this.#state = "over";
+    this.#pending = undefined;
+  }
+
   /** The rest will not come: says so in an event stream where the client cannot resume it, and cuts anything else. */
   breakOff(kind: AgentErrorKind): void {
     const boundary = this.#boundary;
@@ -114,6 +120,11 @@ export class Response {
     this.#pending = undefined;
     if (pending === undefined) this.#res.flushHeaders();
     else for (const chunk of pending) this.#write(chunk);
+  }
+
+  flushFailed(): void {
+    this.#state = "over";
+    this.#res.req.socket.destroy();
   }
 
   #sendWhole(): void {

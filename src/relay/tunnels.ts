@@ -47,6 +47,9 @@ export interface Waiter {
   onSession(): void;
 }
 
+/** A gateway chooses the names that it advertises, and how often it comes and goes. */
+const maxRemembered = 4_096;
+
 export class Tunnel {
   readonly name: string;
   readonly agents: KeyTable<Agent>;
@@ -84,9 +87,12 @@ export class Tunnel {
     return this.#sessions.values();
   }
 
-  countOf(gateway: string): number {
+  /** Sessions of a credential that a newcomer would stand beside, rather than replace. */
+  countBeside(gateway: string, id: string, slot: number): number {
     let count = 0;
-    for (const entry of this.#sessions.values()) if (entry.gateway === gateway) count += 1;
+    for (const { gateway: other, session } of this.#sessions.values()) {
+      if (other === gateway && !(session.peer.id === id && session.peer.slot === slot)) count += 1;
+    }
     return count;
   }
 
@@ -123,7 +129,9 @@ export class Tunnel {
     if (this.#sessions.get(key)?.session === session) this.#sessions.delete(key);
     const now = this.#deps.clock.now();
     for (const [server, at] of this.#lastServed) if (now - at > this.#recentMs) this.#lastServed.delete(server);
-    for (const server of session.servers) this.#lastServed.set(server, now);
+    for (const server of session.servers) {
+      if (this.#lastServed.size < maxRemembered) this.#lastServed.set(server, now);
+    }
   }
 
   /** The least busy session that advertises `server` and takes new streams, leaving out those in `tried`. */

@@ -21,7 +21,7 @@ interface Admitted {
   readonly gateway: GatewayCredential;
 }
 
-const drainRetryS = 1;
+const drainRetryMs = 1_000;
 
 export class UpgradeDoor {
   isDraining = false;
@@ -35,24 +35,34 @@ export class UpgradeDoor {
   onUpgrade(req: AgentRequest, socket: Duplex, head: Buffer): void {
     socket.on("error", () => socket.destroy());
     if (!this.#isOurHost(req)) {
-      refuseUpgrade(socket, 403, { title: "Host or Origin not allowed" });
+      this.#refuse(socket, 403, "Host or Origin not allowed");
       return;
     }
     const admitted = this.#admit(req);
     if (admitted === undefined) {
-      refuseUpgrade(socket, 401, { title: "Unauthorized" });
+      this.#refuse(socket, 401, "Unauthorized");
       return;
     }
     if (this.isDraining) {
-      refuseUpgrade(socket, 503, { title: "Relay is shutting down" }, drainRetryS);
+      this.#refuse(socket, 503, "Relay is shutting down", { ...admitted, retryMs: drainRetryMs });
       return;
     }
-    const waitMs = admitted.gateway.upgrades.take();
-    if (waitMs > 0) {
-      refuseUpgrade(socket, 429, { title: "Too many upgrades" }, waitMs / 1000);
+    const retryMs = admitted.gateway.upgrades.take();
+    if (retryMs > 0) this.#refuse(socket, 429, "Too many upgrades", { ...admitted, retryMs });
+    else this.#accept(req, socket, head, admitted);
+  }
+
+  /** Strangers are logged at debug only: they must not be able to fill the log. */
+  #refuse(socket: Duplex, status: number, title: string, admitted?: Admitted & { readonly retryMs: number }): void {
+    const { logger } = this.#options;
+    if (admitted === undefined) {
+      logger.debug("upgrade refused", { status, reason: title });
+      refuseUpgrade(socket, status, { title });
       return;
     }
-    this.#accept(req, socket, head, admitted);
+    const { tunnel, gateway, retryMs } = admitted;
+    logger.warn("upgrade refused", { tunnel: tunnel.name, gateway: gateway.name, status, reason: title });
+    refuseUpgrade(socket, status, { title }, retryMs / 1000);
   }
 
   #isOurHost(req: AgentRequest): boolean {
@@ -83,9 +93,9 @@ export class UpgradeDoor {
       logger: logger.with({ tunnel: tunnel.name, gateway: gateway.name }),
       node,
       limits: { maxStreams: limits.streamsPerConnection },
-      onHello: () => {
+      onHello: ({ gateway: { id, slot } }) => {
         if (this.isDraining) return { kind: "refuse", reason: "SHUTDOWN", detail: "the relay is shutting down" };
-        if (tunnel.countOf(gateway.name) < limits.sessionsPerGateway) return { kind: "accept" };
+        if (tunnel.countBeside(gateway.name, id, slot) < limits.sessionsPerGateway) return { kind: "accept" };
         return { kind: "refuse", reason: "REBALANCE", detail: "this credential has too many connections" };
       },
     }).then((outcome) => {

@@ -107,12 +107,21 @@ function judge(carrier: Carrier, options: WelcomeOptions, hello: HelloFrame): Ac
     turnAway(carrier, "PROTOCOL_ERROR", "no-common-version");
     return { kind: "refused", reason: "PROTOCOL_ERROR", detail: "no-common-version" };
   }
-  const verdict = options.onHello(hello);
+  const verdict = ask(options, hello);
   if (verdict.kind === "refuse") {
     turnAway(carrier, verdict.reason);
     return { kind: "refused", reason: verdict.reason, detail: verdict.detail };
   }
   return { kind: "session", session: startSession(carrier, options, hello, version), hello };
+}
+
+function ask(options: WelcomeOptions, hello: HelloFrame): HelloVerdict {
+  try {
+    return options.onHello(hello);
+  } catch {
+    options.logger.error("judging a hello failed", { gateway: hello.gateway.id });
+    return { kind: "refuse", reason: "INTERNAL", detail: "judging the hello failed" };
+  }
 }
 
 function startSession(carrier: Carrier, options: WelcomeOptions, hello: HelloFrame, version: number): Session {

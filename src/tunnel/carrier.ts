@@ -9,6 +9,8 @@ export interface Carrier {
   send(message: Buffer): void;
   /** Bytes taken but not yet handed to the kernel. */
   readonly bufferedBytes: number;
+  /** Messages taken but not yet reported by `onSent`. */
+  readonly pendingMessages: number;
   /** Lets what was sent go out, then the closing handshake; after `lingerMs` the socket is destroyed in any case. */
   close(code: CloseCode): void;
   /** Destroys the socket now. Safe twice. */

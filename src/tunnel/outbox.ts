@@ -60,8 +60,7 @@ export class Outbox {
 
   #isScheduled = false;
   #isClosed = false;
-  #unsentMessages = 0;
-  #progressAt = 0;
+  #progressAt: number;
 
   /** The message that is being packed: `#slab` from `#start` to `#at`, at most to `#end`. */
   #slab: Buffer = Buffer.alloc(0);
@@ -78,6 +77,7 @@ export class Outbox {
   constructor(options: OutboxOptions) {
     this.#carrier = options.carrier;
     this.#clock = options.clock;
+    this.#progressAt = options.clock.now();
     this.#sendCredit = options.sendCredit;
     this.#receiveCredit = options.receiveCredit;
     this.#onFlushed = options.onFlushed;
@@ -155,14 +155,13 @@ export class Outbox {
 
   /** The carrier handed a message to the kernel. */
   onSent(): void {
-    this.#unsentMessages -= 1;
     this.#progressAt = this.#clock.now();
     if (this.#hasWork() && !this.#isScheduled) this.#flush();
   }
 
   /** When the oldest message that the kernel has not taken last made progress; undefined with none. */
   get stalledSince(): number | undefined {
-    return this.#unsentMessages > 0 ? this.#progressAt : undefined;
+    return this.#carrier.pendingMessages > 0 ? this.#progressAt : undefined;
   }
 
   get isEmpty(): boolean {
@@ -212,8 +211,7 @@ export class Outbox {
   }
 
   #send(message: Buffer): void {
-    if (this.#unsentMessages === 0) this.#progressAt = this.#clock.now();
-    this.#unsentMessages += 1;
+    if (this.#carrier.pendingMessages === 0) this.#progressAt = this.#clock.now();
     this.#carrier.send(message);
   }
 

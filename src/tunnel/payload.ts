@@ -15,7 +15,7 @@ const maxVersions = 64;
 const maxServers = 1_000;
 const maxSoftwareLength = 128;
 const minWindowBytes = 1_024;
-const minHeartbeatMs = 1_000;
+const minHeartbeatMs = 10;
 const maxHeartbeatMs = 120_000;
 
 const bad = (): ProtocolFault => new ProtocolFault("bad-payload");

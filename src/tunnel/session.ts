@@ -1,7 +1,7 @@
-import type { Timer } from "../lib/index.ts";
 import type { Carrier, CarrierListener } from "./carrier.ts";
 import { ReceiveCredit, SendCredit } from "./credit.ts";
 import { decodeFrame } from "./decode.ts";
+import { beginDrain, type Drain } from "./drain.ts";
 import { Echoes } from "./echo.ts";
 import { encodeAdvert, encodeGoAway, encodeOpen, encodeReset, writeOpaque } from "./encode.ts";
 import { ProtocolFault } from "./errors.ts";
@@ -10,7 +10,7 @@ import { faultOfOpen } from "./heads.ts";
 import { Keepalive } from "./keepalive.ts";
 import type { KeepaliveOptions, TunnelContext, TunnelLimits } from "./options.ts";
 import { Outbox } from "./outbox.ts";
-import { Stream, type StreamHost } from "./stream.ts";
+import { Stream, type StreamOwner } from "./stream.ts";
 import { StreamTable } from "./stream-table.ts";
 import {
   type GoAwayReason,
@@ -47,16 +47,7 @@ export interface SessionStart extends TunnelContext {
   readonly onStream?: StreamHandler;
 }
 
-type State =
-  | { readonly kind: "open" }
-  | {
-      readonly kind: "draining";
-      readonly reason: GoAwayReason;
-      readonly by: "local" | "peer";
-      readonly until: number;
-      readonly timer: Timer;
-    }
-  | { readonly kind: "ended" };
+type State = { readonly kind: "open" } | ({ readonly kind: "draining" } & Drain) | { readonly kind: "ended" };
 
 /** How much longer than its own `drainMs` the peer may take to end the session. */
 const drainGraceMs = 5_000;
@@ -67,7 +58,7 @@ const codeNames: ReadonlyMap<number, ResetCode> = new Map(
   Object.entries(resetCodes).map(([name, code]) => [code, name as ResetCode]),
 );
 
-export class Session implements TunnelSession, FrameHandler, CarrierListener, StreamHost {
+export class Session implements TunnelSession, FrameHandler, CarrierListener, StreamOwner {
   readonly connId: string;
   readonly peer: TunnelSession["peer"];
   readonly ended: Promise<SessionEnd>;
@@ -319,19 +310,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     if (id === 0) this.#outbox.onTunnelCredit();
   }
 
-  // StreamHost
-
-  queueHead(stream: Stream): void {
-    this.#outbox.queueHead(stream);
-  }
-
-  queueData(stream: Stream): void {
-    this.#outbox.queueData(stream);
-  }
-
-  queueGrant(stream: Stream): void {
-    this.#outbox.queueGrant(stream);
-  }
+  // StreamOwner
 
   queueReset(stream: Stream, code: ResetCode, message: string): void {
     // The peer has never heard of a stream whose OPEN is still here.
@@ -354,7 +333,8 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
   #addStream(id: number, hasBody: boolean): Stream {
     const stream = new Stream({
       id,
-      host: this,
+      owner: this,
+      outbox: this.#outbox,
       isOpener: this.#start.role === "relay",
       hasBody,
       sendWindowBytes: this.#start.peerLimits.streamWindowBytes,
@@ -404,20 +384,13 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     return encodeGoAway({ reason, lastStream, drainMs, reconnectInMs: 0, fault });
   }
 
-  /**
-   * From now on nothing new; the end after `drainMs` at the latest. When both sides drain, each counts its own GOAWAY: else both
-   * would wait for the other to close.
-   */
+  /** From now on nothing new; the end after `drainMs` at the latest. */
   #drain(reason: GoAwayReason, by: "local" | "peer", drainMs: number): void {
-    const { clock } = this.#start;
     const before = this.#state.kind === "draining" ? this.#state : undefined;
-    const isKept = before?.by === "local" && by === "peer";
-    const now = clock.now();
-    const until = Math.min(before?.until ?? Number.POSITIVE_INFINITY, now + drainMs);
-    before?.timer.cancel();
-    const kept = isKept ? { reason: before.reason, by: before.by } : { reason, by };
-    const timer = clock.after(until - now, () => this.terminate(kept.reason, "the drain time is over"));
-    this.#state = { kind: "draining", ...kept, until, timer };
+    const drain = beginDrain(this.#start.clock, before, { reason, by, drainMs }, (why) =>
+      this.terminate(why, "the drain time is over"),
+    );
+    this.#state = { kind: "draining", ...drain };
   }
 
   #endIfDrained(): void {

@@ -5,12 +5,16 @@ import { maxHeadBytes } from "./frame.ts";
 import { faultOfHead } from "./heads.ts";
 import type { Head, Reset, ResetCode, StreamSink, TunnelStream } from "./types.ts";
 
-/** What a stream asks of its session. */
-export interface StreamHost {
+/** Where a stream waits to be sent. */
+export interface StreamOutbox {
   /** `stream.headFrame` or its END waits to go out, ahead of all data. */
   queueHead(stream: Stream): void;
   queueData(stream: Stream): void;
   queueGrant(stream: Stream): void;
+}
+
+/** What a stream asks of its session. */
+export interface StreamOwner {
   queueReset(stream: Stream, code: ResetCode, message: string): void;
   /** The stream is over. */
   onOver(stream: Stream): void;
@@ -20,7 +24,8 @@ export interface StreamHost {
 
 export interface StreamStart {
   readonly id: number;
-  readonly host: StreamHost;
+  readonly owner: StreamOwner;
+  readonly outbox: StreamOutbox;
   /** True at the relay. */
   readonly isOpener: boolean;
   /** False when the request has no body. */
@@ -55,7 +60,8 @@ export class Stream implements TunnelStream {
   #sink: StreamSink | undefined;
   /** Lost before there was a sink to tell. */
   #untold: Reset | undefined;
-  readonly #host: StreamHost;
+  readonly #owner: StreamOwner;
+  readonly #outbox: StreamOutbox;
   readonly #isOpener: boolean;
   readonly #chunks: Buffer[] = [];
   /** First chunk that is not wholly packed, and how much of it is. */
@@ -68,7 +74,8 @@ export class Stream implements TunnelStream {
 
   constructor(start: StreamStart) {
     this.id = start.id;
-    this.#host = start.host;
+    this.#owner = start.owner;
+    this.#outbox = start.outbox;
     this.#isOpener = start.isOpener;
     this.#isLocalDone = start.isOpener && !start.hasBody;
     this.#isRemoteDone = !start.isOpener && !start.hasBody;
@@ -94,7 +101,7 @@ export class Stream implements TunnelStream {
     }
     this.#hasHead = true;
     this.headFrame = frame;
-    this.#host.queueHead(this);
+    this.#outbox.queueHead(this);
   }
 
   write(chunk: Buffer): boolean {
@@ -103,7 +110,7 @@ export class Stream implements TunnelStream {
     if (chunk.length > 0) {
       this.#chunks.push(chunk);
       this.queuedBytes += chunk.length;
-      this.#host.queueData(this);
+      this.#outbox.queueData(this);
     }
     if (this.queuedBytes < highWaterBytes) return true;
     this.isDrainOwed = true;
@@ -116,18 +123,18 @@ export class Stream implements TunnelStream {
     this.isEndQueued = true;
     this.isCloseDelimited = options?.closeDelimited === true;
     // With data still queued the END goes out right behind it.
-    if (this.queuedBytes === 0) this.#host.queueHead(this);
+    if (this.queuedBytes === 0) this.#outbox.queueHead(this);
   }
 
   reset(code: ResetCode, message = ""): void {
     if (this.isOver) return;
-    this.#host.queueReset(this, code, message);
+    this.#owner.queueReset(this, code, message);
     this.#finish();
   }
 
   consumed(bytes: number): void {
     if (this.isOver || this.#isRemoteDone) return;
-    if (this.receiveCredit.release(bytes)) this.#host.queueGrant(this);
+    if (this.receiveCredit.release(bytes)) this.#outbox.queueGrant(this);
   }
 
   // For the outbox
@@ -198,7 +205,7 @@ export class Stream implements TunnelStream {
   /** The peer gave stream credit. False: more than there can be. */
   receiveWindow(increment: number): boolean {
     if (!this.sendCredit.add(increment)) return false;
-    if (this.queuedBytes > 0) this.#host.queueData(this);
+    if (this.queuedBytes > 0) this.#outbox.queueData(this);
     return true;
   }
 
@@ -211,14 +218,14 @@ export class Stream implements TunnelStream {
     try {
       sink?.onReset(reset);
     } catch {
-      this.#host.onSinkError(this);
+      this.#owner.onSinkError(this);
     }
   }
 
   /** As `lose`, and tells the peer. */
   fail(code: ResetCode, message: string): void {
     if (this.isOver) return;
-    this.#host.queueReset(this, code, message);
+    this.#owner.queueReset(this, code, message);
     this.lose({ code, message });
   }
 
@@ -248,7 +255,7 @@ export class Stream implements TunnelStream {
   }
 
   #onSinkError(): void {
-    this.#host.onSinkError(this);
+    this.#owner.onSinkError(this);
     this.fail("INTERNAL", "internal error");
   }
 
@@ -272,6 +279,6 @@ export class Stream implements TunnelStream {
     this.#sink = undefined;
     this.#chunks.length = 0;
     this.queuedBytes = 0;
-    this.#host.onOver(this);
+    this.#owner.onOver(this);
   }
 }

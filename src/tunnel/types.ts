@@ -77,7 +77,7 @@ export function isNotProcessed(reset: Reset): boolean {
 /**
  * What one end of a stream hears. Called synchronously while one tunnel message is dispatched, in wire order; after
  * `onReset`, or after both directions ended, nothing more is called. A callback that throws resets its own stream
- * with INTERNAL and touches no other.
+ * with INTERNAL (its own `onReset` hears that too) and touches no other.
  */
 export interface StreamSink {
   /** Opener (relay) only; exactly once, before any data. */
@@ -89,7 +89,10 @@ export interface StreamSink {
   onData(chunk: Buffer): void;
   /** The peer's direction is complete. `closeDelimited`: the upstream gave no length, so nobody could verify the end. */
   onEnd(closeDelimited: boolean): void;
-  /** Both directions are over. Also called, with TUNNEL_LOST, when the tunnel session dies. */
+  /**
+   * Both directions are over. Also called, with TUNNEL_LOST, when the tunnel session dies, and with INTERNAL or INTEGRITY when
+   * this end finds the stream broken. Not called for this end's own `stream.reset`.
+   */
   onReset(reset: Reset): void;
   /** After `write` returned false: everything queued has left, write again. */
   onDrain?(): void;
@@ -98,9 +101,9 @@ export interface StreamSink {
 /** One multiplexed HTTP exchange, as seen by either end. All methods are no-ops once the stream is over. */
 export interface TunnelStream {
   readonly id: number;
-  /** Gateway only, exactly once, before `write` and `end`. */
+  /** Gateway only, exactly once, before `write` and `end`. A head that HTTP forbids, or above 96 KiB, resets the stream with INTERNAL. */
   sendHead(head: Head): void;
-  /** Queues body bytes (any length; cut into frames here). The caller must not change `chunk` afterwards. False: wait for `onDrain`. */
+  /** Queues body bytes (any length; cut into frames here). The caller must not change `chunk` afterwards. False: wait for `onDrain`, or the stream is over. */
   write(chunk: Buffer): boolean;
   end(options?: { readonly closeDelimited?: boolean }): void;
   reset(code: ResetCode, message?: string): void;

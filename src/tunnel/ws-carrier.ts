@@ -23,7 +23,12 @@ const silent: CarrierListener = {
 export class WsCarrier implements Carrier {
   readonly #ws: WebSocket;
   #listener: CarrierListener = silent;
-  readonly #onSent = (): void => this.#listener.onSent();
+  #pendingMessages = 0;
+  /** One for all messages: no closure for each. */
+  readonly #onSent = (): void => {
+    this.#pendingMessages -= 1;
+    this.#listener.onSent();
+  };
 
   constructor(ws: WebSocket, socket: Duplex) {
     this.#ws = ws;
@@ -42,11 +47,17 @@ export class WsCarrier implements Carrier {
 
   send(message: Buffer): void {
     // In any other state ws only fails the callback; the close event tells all there is to tell.
-    if (this.#ws.readyState === this.#ws.OPEN) this.#ws.send(message, this.#onSent);
+    if (this.#ws.readyState !== this.#ws.OPEN) return;
+    this.#pendingMessages += 1;
+    this.#ws.send(message, this.#onSent);
   }
 
   get bufferedBytes(): number {
     return this.#ws.bufferedAmount;
+  }
+
+  get pendingMessages(): number {
+    return this.#pendingMessages;
   }
 
   close(code: CloseCode): void {

@@ -70,6 +70,7 @@ describe("shapeOf", () => {
     "Proxy-Authorization",
     "Last-Event-ID",
     "X-Forwarded-For",
+    "Traceparent",
     "a b",
     "a:b",
     "",

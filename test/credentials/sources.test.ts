@@ -87,11 +87,12 @@ describe("readSecret from a file", () => {
       },
       "source-unreadable",
     ],
-  ])("refuses a file that is %s", async (_, make, code) => {
+  ])("refuses a file that is %s", async (what, make, code) => {
     const file = await make();
     const error = await failureOf(file);
     expect(error.code).toBe(code);
     expect(error.message).toContain(file);
+    expect(error.message.includes("not a regular file")).toBe(what === "a folder" || what === "a pipe");
   });
 
   it("reads 64 KiB to the byte", async () => {

@@ -34,8 +34,9 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
 
     it("reads a field after an approle login and builds the bearer header", async () => {
       await store.putSecret("secret", "mcp/tickets", { token: canary, other: "x" });
-      const { inject, env } = await openByRole({ tickets: bearerAt("mcp/tickets") });
+      const { inject, env, credentials } = await openByRole({ tickets: bearerAt("mcp/tickets") });
       expect(await inject()).toEqual(["Authorization", `Bearer ${canary}`]);
+      expect(credentials.forServer("tickets").inject(), "at once when warm").not.toBeInstanceOf(Promise);
       expect(env).toEqual({});
     });
 
@@ -78,6 +79,15 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       expect(await inject("good")).toEqual(["Authorization", `Bearer ${canary}`]);
     });
 
+    it("C27 does not take what every object has for a field", async () => {
+      await store.putSecret("secret", "mcp/own", { token: canary });
+      const { failure } = await openByRole({
+        a: bearerAt("mcp/own", "constructor"),
+        b: bearerAt("mcp/own", "__proto__"),
+      });
+      for (const server of ["a", "b"]) expect((await failure(server)).code).toBe("field-missing");
+    });
+
     it("C27 names mount, version and path of what is not there", async () => {
       const { failure } = await openByRole({ gone: bearerAt("mcp/none") });
       const error = await failure();
@@ -88,13 +98,21 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
     it("C27 says when a path repeats data/ or a mount includes it", async () => {
       await store.putSecret("secret", "mcp/here", { token: canary });
       const { roleId, secretId } = await store.enableApprole('path "secret/*" { capabilities = ["read"] }');
-      const servers = { path: bearerAt("data/mcp/here"), mount: bearerAt("mcp/here", "token", "secret/data") };
+      const servers = {
+        path: bearerAt("data/mcp/here"),
+        mount: bearerAt("mcp/here", "token", "secret/data"),
+        deep: bearerAt("here", "token", "secret/mcp"),
+      };
       const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
       onTestFinished(() => harness.credentials.close());
       expect((await harness.failure("path")).cure).toContain("without data/");
       expect(await harness.failure("mount")).toMatchObject({
         code: "not-found",
         cure: expect.stringContaining("mount: secret"),
+      });
+      expect(await harness.failure("deep")).toMatchObject({
+        code: "not-found",
+        cure: "write mount: secret and path: mcp/here",
       });
     });
 
@@ -114,11 +132,16 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       await store.mountKv("old", "1");
       await store.putSecret("old", "tickets", { token: canary });
       await store.putSecret("old", "data/nested", { token: canary });
+      await store.putSecret("old", "data/alike", { data: { token: canary } });
       const { roleId, secretId } = await store.enableApprole('path "old/*" { capabilities = ["read"] }');
-      const servers = { absent: bearerAt("tickets", "token", "old"), present: bearerAt("nested", "token", "old") };
+      const servers = {
+        absent: bearerAt("tickets", "token", "old"),
+        present: bearerAt("nested", "token", "old"),
+        alike: bearerAt("alike", "token", "old"),
+      };
       const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
       onTestFinished(() => harness.credentials.close());
-      for (const server of ["absent", "present"]) {
+      for (const server of ["absent", "present", "alike"]) {
         expect(await harness.failure(server), server).toMatchObject({
           code: "wrong-kv-version",
           message: expect.stringContaining("old"),

@@ -126,6 +126,34 @@ describe("a store that fails", () => {
     expectNoLeak(error, harness, secrets);
   });
 
+  it("is logged once for a run of one failure, and again after it worked", async () => {
+    const { harness } = await start();
+    const failed = (): number => harness.lines.filter((line) => line.includes("credential failed")).length;
+    store.fault = (seen) => (isRead(seen) ? status(503) : undefined);
+    for (let i = 0; i < 3; i += 1) {
+      await harness.failure();
+      clock.advance(10_000);
+    }
+    expect(failed()).toBe(1);
+    store.fault = () => undefined;
+    await harness.inject();
+    store.fault = (seen) => (isRead(seen) ? status(403) : undefined);
+    clock.advance(121_000);
+    await harness.failure();
+    expect(failed()).toBe(2);
+  });
+
+  it("is read once for servers that share an entry", async () => {
+    await store.putSecret("secret", "mcp/shared", { one: "value-1", two: "value-2" });
+    const { roleId, secretId } = await store.enableApprole(rules);
+    const servers = { one: bearerAt("mcp/shared", "one"), two: bearerAt("mcp/shared", "two") };
+    const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId }, clock });
+    opened.push(harness);
+    const both = await Promise.all([harness.inject("one"), harness.inject("two")]);
+    expect(both.map(([, value]) => value)).toEqual(["Bearer value-1", "Bearer value-2"]);
+    expect(store.count("secret/data/mcp/shared")).toBe(1);
+  });
+
   it("leaks nothing when all goes well either", async () => {
     const { harness, secrets } = await start();
     await harness.inject();
@@ -150,6 +178,35 @@ describe("a store that fails", () => {
     await until(() => store.seen.some(isRead) && (clock.nextInMs ?? 10_000) < 1_000, "the pause");
     clock.advance(200);
     expect(await reading).toEqual(["Authorization", `Bearer ${canary}`]);
+  });
+
+  it("answers the check of a token with a web page: that is no proof of life", async () => {
+    const { harness } = await start();
+    store.fault = (seen) =>
+      isRead(seen) ? status(403) : isLogin(seen) ? undefined : { kind: "text", status: 200, text: "<html>" };
+    expect((await harness.failure()).code).toBe("store-bad-answer");
+  });
+
+  it("C27 does not tell what a mount is, but complains of the path", async () => {
+    const { harness } = await start();
+    const warning = "Invalid path for a versioned K/V secrets engine. See the API docs.";
+    store.fault = (seen) => {
+      if (isRead(seen)) return { kind: "status", status: 404, body: { data: null, warnings: [warning] } };
+      return isLogin(seen) ? undefined : status(403);
+    };
+    expect((await harness.failure()).code).toBe("wrong-kv-version");
+  });
+
+  it("names a mount of its own invention: it is not repeated", async () => {
+    const { harness, secrets } = await start();
+    store.fault = (seen) => {
+      if (isRead(seen)) return status(404);
+      const data = { path: `${canary}/`, type: "kv", options: { version: "2" } };
+      return isLogin(seen) ? undefined : { kind: "status", status: 200, body: { data } };
+    };
+    const error = await harness.failure();
+    expect(error.code).toBe("not-found");
+    expectNoLeak(error, harness, secrets);
   });
 
   it("redirects: neither token nor request reaches the other place", async () => {
@@ -212,6 +269,7 @@ describe("options that cannot work", () => {
     "http://vault.internal:8200",
     "ftp://127.0.0.1",
     "https://user:pw@vault",
+    "https://user@vault",
     "https://vault?x=1",
     "vault:8200",
     "",

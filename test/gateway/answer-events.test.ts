@@ -192,6 +192,8 @@ describe("an event stream", () => {
       expect(open(get).run(body).text).toBe(body);
       expect(open(get).run(event(`[${tools("1")}]`, "event: other\n")).text).toBe("");
       expect(open(get).run(event('{"id":1,"result":{"Tools":[]}}', "event: other\n")).text).toBe("");
+      expect(open(get).run(event('{"Result":{"tools":[]}}', "event: other\n")).text).toBe("");
+      expect(open(get).run(event('{"a":1', "event: other\n")).text).toBe("");
     });
   });
 
@@ -247,6 +249,9 @@ describe("an event stream", () => {
         expect(recorder.text).toBe(`id: 1\n${event(progress)}`);
         expect(recorder.outcome).toEqual(["head", "fail -33021 close"]);
       }
+      const dropped = open().push(`id: 1\n${event('{"id":5,"method":"roots/list"}')}`);
+      dropped.filter.fail(-33021, "died");
+      expect(dropped.outcome).toEqual(["head", "refused 5 roots/list", "fail -33021 close"]);
       const answered = open().push(event(ok));
       answered.filter.fail(-33021, "died");
       expect(answered.outcome).toEqual(["head", "fail -33021 close"]);
@@ -311,6 +316,14 @@ describe("an event stream", () => {
       expect(recorder.outcome).toEqual(["head", "refused 5 sampling/createMessage", "finish"]);
       const endless = event(`{"id":1,"result":{"tools":["${"x".repeat(600)}"]}}`);
       expect(open({ limits: small }).run(endless, tens(endless)).text).toBe(failed("1", -33023));
+    });
+
+    it("waits for the end of an update, wherever its uri stands", () => {
+      const update = (uri: string): string =>
+        event(`{"method":"notifications/resources/updated","params":{"x":"${long}","uri":"${uri}"}}`);
+      expect(open({ limits: small, ...get }).run(update("a"), tens(update("a"))).text).toBe(update("a"));
+      const recorder = open({ limits: small, ...get }).run(update("b"), tens(update("b")));
+      expect(recorder.calls).toEqual(["head", "drop", "finish"]);
     });
 
     it("streams a request that is admitted, and registers it before its last byte", () => {

@@ -43,6 +43,13 @@ describe("a JSON answer", () => {
     expect(run(list, { shown: ["a", "b"] }).text).toBe(list);
   });
 
+  it("passes a large list that needs no edit as it is", () => {
+    const body = `{"id":1,"result":{"tools":[${Array(8_000).fill('{"name":"a"}').join(",")}]}}`;
+    const recorder = run(body, {}, [50_000, 20_000]);
+    expect(recorder.text).toBe(body);
+    expect(recorder.outcome).toEqual(["head", "finish"]);
+  });
+
   it.each<[string, RecordedOptions]>([
     ["of an escaped key", {}],
     ["on a GET", { method: "GET", idText: null }],
@@ -88,6 +95,8 @@ describe("a JSON answer", () => {
     ["a list under another case", '{"id":1,"result":{"Tools":[{"name":"b"}]}}'],
     ["a list that is no array", '{"id":1,"result":{"tools":{"name":"b"}}}'],
     ["C02 the response to another request", '{"id":2,"result":{}}'],
+    ["C02 a result with a null id", '{"id":null,"result":{}}'],
+    ["a result with a null id beside an error", '{"id":null,"result":{},"error":{"code":1}}'],
     ["C09 a string id for a number", '{"id":"1","result":{}}'],
     ["C02 no response at all", '{"ok":true}'],
     ["C02 a request instead", '{"id":1,"method":"ping"}'],
@@ -120,6 +129,11 @@ describe("a JSON answer", () => {
     const recorder = run(body, options);
     expect(recorder.text).toBe(body);
     expect(recorder.outcome).toEqual(["head", "finish"]);
+  });
+
+  it("C15 says what was wrong, for the log", () => {
+    expect(run(`[${ok}]`).failure?.reason).toBe("a batch");
+    expect(run("{").failure?.reason).toBe("no valid JSON");
   });
 
   it("C02 does not take 202 for the answer to a request", () => {
@@ -173,6 +187,12 @@ describe("a JSON answer", () => {
       const recorder = run(body(20), { limits: small }, ten(body(20)));
       expect(recorder.text).toBe('{"id":1,"result":{"tools":[]}}');
       expect(run(body(60), { limits: small }, ten(body(60))).calls).toEqual(["fail -33023 http"]);
+    });
+
+    it("waits for the end of what asks the agent for something", () => {
+      const body = `{"id":1,"result":{"inputRequests":{"a":{"params":"${"x".repeat(200)}","method":"roots/list"}}}}`;
+      expect(run(body, { limits: small }, ten(body)).text).toContain("-33001");
+      expect(run(body, { limits: small, asks: ["roots"] }, ten(body)).text).toBe(body);
     });
 
     it("is refused at once when it is no JSON", () => {

@@ -194,6 +194,16 @@ describe("requests that are refused", () => {
     expect(h.upstream.seen.map((seen) => seen.headers["mcp-protocol-version"])).toEqual([undefined, "2025-06-18"]);
   });
 
+  it("C24 no header of the agent comes back in an error", async () => {
+    const h = await start(echoResult);
+    const call = { headers: ["X-Agent", "agent-canary"], body: "[]" };
+    for (const more of [{}, { plainHeaders: ["X-Agent", "agent-canary"] }, { method: "GET" }] as const) {
+      const stream = await h.call({ ...call, ...more });
+      expect(stream.head?.status).toBeGreaterThanOrEqual(400);
+      expect(JSON.stringify(stream.head)).not.toContain("agent-canary");
+    }
+  });
+
   it("headers that contradict the body are -32020", async () => {
     const h = await start(echoResult);
     const stream = await h.call({ body: toolCall("del_x"), headers: ["Mcp-Name", "get_x"] });

@@ -45,6 +45,11 @@ describe("era", () => {
     ["modern", { id: 1, method: "initialize", params: { _meta: envelope } }, undefined],
     ["legacy", { id: 1, method: "initialize", params: { _meta: { [versionKey]: modern } } }, undefined],
     ["legacy", { id: 1, method: "initialize", params: { protocolVersion: modern } }, undefined],
+    [
+      "legacy",
+      { id: 1, method: "initialize", params: { _meta: { ...envelope, [versionKey]: "2025-11-25" } } },
+      undefined,
+    ],
     ["legacy", { id: 1, method: "tools/list" }, undefined],
     ["legacy", { id: 1, method: "tools/list", params: { _meta: { progressToken: 1 } } }, "2025-11-25"],
     ["legacy", { id: 1, result: {} }, "2025-11-25"],
@@ -97,6 +102,28 @@ describe("C16 headers that contradict the body", () => {
     expect(compare(legacy, { "Mcp-Name": "get_x" })).toMatchObject({ code: -32020 });
     expect(compare(legacy, { "Mcp-Method": "tools/list" })).toMatchObject({ code: -32020 });
     expect(compare({ id: 1, result: {} }, { "Mcp-Method": "tools/list" })).toMatchObject({ code: -32020 });
+  });
+
+  it("C16 what is wrongly encoded is refused, whatever the body names", () => {
+    const nameless = { id: 1, method: "tools/call", params: { _meta: envelope } };
+    expect(compare(nameless, { ...right, "Mcp-Name": "=?base64?eA=?=" })).toMatchObject({ code: -32020 });
+    expect(compare(nameless, { ...right, "Mcp-Name": "del_x" })).toBeUndefined();
+  });
+
+  it("C16 headers of a revision that is not known here may be missing, not lie", () => {
+    const params = { name: "del_x", _meta: { ...envelope, [versionKey]: "2099-01-01" } };
+    expect(compare({ ...call, params }, {})).toBeUndefined();
+    expect(compare({ ...call, params }, { "Mcp-Name": "get_x" })).toMatchObject({ code: -32020 });
+  });
+
+  it("C16 a notification may lack them, not lie", () => {
+    const cancelled = { method: "notifications/cancelled", params: { _meta: envelope } };
+    expect(compare(cancelled, {})).toBeUndefined();
+    expect(compare(cancelled, { "Mcp-Method": "tools/call" })).toMatchObject({ code: -32020 });
+  });
+
+  it("without a body there is nothing to compare the method with", () => {
+    expect(compareHeaders(undefined, ["mcp-method", "x", "mcp-name", "y"], "legacy")).toBeUndefined();
   });
 
   it("C16 a mismatch is refused in an envelope that is not whole", () => {
@@ -166,6 +193,10 @@ describe("mirrored values", () => {
         expect(decodeMirrored(`=?base64?${Buffer.from(text).toString("base64")}?=`)).toBe(text);
       }),
     );
+    expect(decodeMirrored("=?base64?77u/eA==?=")).toBe("\ufeffx");
+    for (const broken of ["/w==", "eA=", "eA", "eA===", "e-A=", "eA== "]) {
+      expect(decodeMirrored(`=?base64?${broken}?=`)).toBeUndefined();
+    }
     for (const literal of ["", "x", "=?base64?eA==", "eA==?=", "=?BASE64?eA==?=", "=?utf-8?b?eA==?="]) {
       expect(decodeMirrored(literal)).toBe(literal);
     }
@@ -223,8 +254,8 @@ describe("against the server of the SDK", () => {
       name: optional(target),
       meta,
       versionHeader: optional(version),
-      otherMethod: fc.option(optional(methodName), { nil: null, freq: 1 }),
-      otherName: fc.option(optional(fc.oneof(wrapped, strangeName)), { nil: null, freq: 1 }),
+      otherMethod: fc.option(optional(methodName), { nil: null, freq: 2 }),
+      otherName: fc.option(optional(fc.oneof(wrapped, strangeName)), { nil: null, freq: 2 }),
     })
     .map(({ otherMethod, otherName, versionHeader, ...written }) => {
       const methodHeader = otherMethod === null ? written.method : otherMethod;

@@ -1,3 +1,4 @@
+import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { editLists, readInputMethods, readUpdatedUri } from "../../src/mcp/index.ts";
 
@@ -90,6 +91,32 @@ describe("editLists", () => {
       '{"result":{"note":"\\"tools\\":[{\\"name\\":\\"x\\"}]","tools":[{"d":"]}\\\\","name":"a"},{"name":"b","d":"[{\\""}]}}';
     expect(edit(text, ["a"])).toBe(
       '{"result":{"note":"\\"tools\\":[{\\"name\\":\\"x\\"}]","tools":[{"d":"]}\\\\","name":"a"}]}}',
+    );
+  });
+
+  it("shows what a filter over the parsed message shows, and parses to nothing else", () => {
+    const name = fc.constantFrom("a", "b", "c", "a\u0000", "\u00e9", '"]}');
+    const entry = fc.oneof(fc.record({ x: fc.jsonValue(), name, y: fc.jsonValue() }), fc.jsonValue());
+    const lists = { tools: fc.array(entry, { maxLength: 6 }), prompts: fc.array(entry, { maxLength: 3 }) };
+    const message = fc.record({
+      id: fc.integer(),
+      result: fc.record({ _meta: fc.jsonValue(), ...lists, z: fc.jsonValue() }),
+    });
+    const isShown = (value: unknown): boolean => {
+      const given = (value as { name?: unknown } | null)?.name;
+      const ownName = typeof value === "object" && value !== null && Object.hasOwn(value, "name") ? given : undefined;
+      return ownName === "a" || ownName === '"]}';
+    };
+    fc.assert(
+      fc.property(message, fc.constantFrom("", " ", "\t\n"), (value, indent) => {
+        const original = Buffer.from(JSON.stringify(value, null, indent));
+        const result = editLists(original, (_kind, given) => given === "a" || given === '"]}');
+        const { tools, prompts } = value.result;
+        const expected = { ...value.result, tools: tools.filter(isShown), prompts: prompts.filter(isShown) };
+        const edited = result.kind === "edited" ? result.bytes : original;
+        expect(JSON.parse(edited.toString())).toEqual(JSON.parse(JSON.stringify({ ...value, result: expected })));
+      }),
+      { numRuns: 1_000 },
     );
   });
 

@@ -25,6 +25,7 @@ describe("media types", () => {
     "application/json; charset=latin1",
     "application/json; charset=utf-16",
     "application/json; charset=utf-8; charset=latin1",
+    "application/json; charset=latin1; charset=utf-8",
     'application/json; charset="utf-16\\8"',
     "application/json, text/plain",
     "text/plain; application/json",

@@ -175,13 +175,29 @@ describe("shape", () => {
       kind: "notification",
       idText: undefined,
       method: "notifications/x",
-      params: { id: 3 },
+      params: {},
     });
     expect(read('{"jsonrpc":"2.0","id":4,"result":{"id":3}}')).toMatchObject({ kind: "response", idText: "4" });
     expect(read('{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}')).toMatchObject({
       kind: "response",
       idText: undefined,
     });
+  });
+});
+
+describe("what is built", () => {
+  it("is what is judged, and no more", () => {
+    const text = call('"name":"x","arguments":{"a":1},"_meta":{"v":[1]},"cursor":"c","other":{},"task":null');
+    expect(read(text)).toMatchObject({ params: { name: "x", _meta: { v: [1] }, task: null } });
+    expect(Object.keys((read(text) as AgentMessage).params ?? {}).sort()).toEqual(["_meta", "name", "task"]);
+  });
+
+  it("is bounded, so that no judged member holds up the event loop", () => {
+    for (const key of ["_meta", "notifications", "ref", "name"]) {
+      expectRefused(read(call(`"${key}":{"a":[${"{},".repeat(100_000)}1]}`)), -32600);
+    }
+    expect(read(call(`"arguments":{"a":[${"{},".repeat(100_000)}1]}`)).kind).toBe("request");
+    expect(read(call(`"name":"${"x".repeat(300_000)}"`)).kind).toBe("request");
   });
 });
 
@@ -211,7 +227,7 @@ describe("hostile sizes take a time that grows with their length alone", () => {
     const body = Buffer.from(call(`"name":"x","arguments":{"a":${value}}`));
     const started = performance.now();
     readMessage(body);
-    expect(performance.now() - started).toBeLessThan(2000);
+    expect(performance.now() - started).toBeLessThan(5000);
   });
 });
 
@@ -246,7 +262,9 @@ describe("against JSON.parse", () => {
       fc.property(tree, ({ text, repeats }) => {
         const result = read(call(`"arguments":${text}`));
         expect(result.kind).toBe(repeats ? "refusal" : "request");
-        if (result.kind !== "refusal") expect(result.params).toEqual({ arguments: JSON.parse(text) });
+        const judged = read(call(`"_meta":${text}`));
+        expect(judged.kind).toBe(repeats ? "refusal" : "request");
+        if (judged.kind !== "refusal") expect(judged.params).toEqual({ _meta: JSON.parse(text) });
       }),
       { numRuns: 2000 },
     );
@@ -266,7 +284,9 @@ describe("against JSON.parse", () => {
         if (result.kind === "refusal") return;
         const parsed = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body)) as Record<string, unknown>;
         expect(result.method).toBe(parsed["method"]);
-        expect(result.params).toEqual(parsed["params"]);
+        for (const [key, value] of Object.entries(result.params ?? {})) {
+          expect((parsed["params"] as Record<string, unknown>)[key]).toEqual(value);
+        }
         expect(result.idText === undefined ? undefined : JSON.parse(result.idText)).toEqual(parsed["id"]);
       }),
       { numRuns: 3000 },

@@ -46,6 +46,7 @@ describe("MessageSkimmer", () => {
     ['{"id":1,"result":{"a":{"tools":[]}}}', { hasList: false }],
     ['{"id":1,"result":[{"tools":[]}]}', { hasResult: true, hasList: false }],
     ['{"id":1,"params":{"tools":[]},"error":{"tools":[]}}', { hasError: true, hasList: false }],
+    ['{"id":1,"result":{"a":1},"x":{"tools":[]}}', { hasResult: true, hasList: false }],
     ['{"id":12345678901234567890,"result":1.0}', { idText: "12345678901234567890" }],
     ['{"id":1.50e+3,"result":null}', { idText: "1.50e+3", hasResult: true }],
     ['{"id":null,"error":{"code":1}}', { idText: "null", hasError: true }],

@@ -110,6 +110,15 @@ describe("C18 one rule for case, globs and Unicode", () => {
   });
 });
 
+describe("long names", () => {
+  it("are judged up to 64 Ki characters, and denied beyond", () => {
+    const policy = policyOf({ tools: ["*"], resources: ["**"] });
+    expect(admitsTool(policy, "x".repeat(65_536))).toBe(true);
+    expect(admitsTool(policy, "x".repeat(65_537))).toBe(false);
+    expect(admitsUri(policy, "x".repeat(65_537))).toBe(false);
+  });
+});
+
 describe("resources", () => {
   const policy = policyOf(
     { resources: ["ticket://open/*", "file:///srv/**", "exact://host/a?b=*"], resourceTemplates: ["db://{table}/*"] },
@@ -150,6 +159,11 @@ describe("resources", () => {
     "file:///srv/a%252fb",
     "file:///srv/%61",
     "file:///srv/%7E",
+    "file:///srv/a%2Db",
+    "file:///srv/a%5Fb",
+    "file:///srv/a%30b",
+    "file:///srv/a%5Ab",
+    "file:///srv/a%7ab",
     "file:///srv/a\\b",
     "file:///srv/a\u0000",
     "file:///srv/a\n",

@@ -95,6 +95,9 @@ describe("who may pass", () => {
       await expectError(answer, 403, -33002);
       expect(answer.headers.has("www-authenticate")).toBe(false);
     }
+    const authorization = `Bearer ${rig.wildcardKey.token.reveal()}`;
+    await expectError(await rig.fetch({ path: "/acme/My_Server/mcp", headers: { authorization } }), 403, -33002);
+    expect(session.streams).toHaveLength(0);
   });
 
   it("refuses a Host that is not its own, and two of them", async () => {

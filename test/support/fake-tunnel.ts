@@ -18,6 +18,7 @@ export class FakeStream implements TunnelStream {
   isRequestEnded = false;
   resetBy: Reset | undefined;
   creditBytes = 0;
+  #isOver = false;
   /** False: `write` asks the relay to wait. */
   hasRoom = true;
 
@@ -52,21 +53,30 @@ export class FakeStream implements TunnelStream {
     this.creditBytes += bytes;
   }
 
+  /** As the tunnel room has it: a stream that is over tells its sink nothing more. */
+  get isOver(): boolean {
+    return this.#isOver || this.resetBy !== undefined;
+  }
+
   /** What the gateway sends back. */
   head(status: number, headers: readonly string[] = ["content-type", "application/json"], rpcId?: string): void {
     const head: Head = { status, headers, by: "upstream", ...(rpcId === undefined ? {} : { rpcId }) };
-    this.sink.onHead?.(head);
+    if (!this.isOver) this.sink.onHead?.(head);
   }
 
   data(text: string | Buffer): void {
-    this.sink.onData(Buffer.from(text as string));
+    if (!this.isOver) this.sink.onData(Buffer.from(text as string));
   }
 
   finish(): void {
+    if (this.isOver) return;
     this.sink.onEnd(false);
+    this.#isOver = true;
   }
 
   fail(code: ResetCode, isUnsent = false): void {
+    if (this.isOver) return;
+    this.#isOver = true;
     this.sink.onReset({ code, message: "scripted", ...(isUnsent ? { isUnsent: true } : {}) });
   }
 
@@ -128,9 +138,7 @@ export class FakeSession implements TunnelSession {
 
   terminate(reason: SessionEnd["reason"], detail: string): void {
     this.isAccepting = false;
-    for (const stream of this.streams) {
-      if (stream.resetBy === undefined) stream.fail("TUNNEL_LOST");
-    }
+    for (const stream of this.streams) stream.fail("TUNNEL_LOST");
     this.#end({ reason, detail, by: "local" });
   }
 }

@@ -34,6 +34,8 @@ export interface StackOptions {
   readonly agentServers?: readonly string[];
   /** More tunnels at the relay, by name, without agents. */
   readonly extraTunnels?: Readonly<Record<string, MintedToken>>;
+  /** More agents of the tunnel `acme`, by name, with the same servers. */
+  readonly extraAgents?: Readonly<Record<string, MintedToken>>;
   /** Start the relay only. */
   readonly withoutGateway?: boolean;
 }
@@ -65,6 +67,9 @@ export interface MintedToken {
   readonly token: string;
   readonly sha256: string;
 }
+
+/** Written out in full: our files accept no anchors and aliases. */
+const toYaml = (document: Document): string => stringify(document, { aliasDuplicateObjects: false });
 
 /** DESIGN 4.1: prefix and 43 base64url characters; the hash is over the whole text. */
 export function mintToken(prefix: "ptk_" | "pak_"): MintedToken {
@@ -120,14 +125,22 @@ const withoutAgents = ({ sha256 }: MintedToken): Document => ({
 });
 
 function relayDocument(options: StackOptions, ports: Ports, tunnel: MintedToken, agent: MintedToken): Document {
+  const servers = options.agentServers ?? ["*"];
+  const agents = Object.entries({ tester: agent, ...options.extraAgents }).map(([name, { sha256 }]) => ({
+    name,
+    keySha256: [sha256],
+    servers,
+  }));
   return {
     listen: `127.0.0.1:${ports.relay}`,
     publicUrl: options.publicUrl ?? `http://127.0.0.1:${ports.relay}`,
+    // The gateway dials the relay itself, whatever agents call it.
+    ...(options.publicUrl === undefined ? {} : { allowedHosts: [`127.0.0.1:${ports.relay}`] }),
     admin: { listen: `127.0.0.1:${ports.relayAdmin}` },
     tunnels: {
       acme: {
         gateways: [{ name: "edge", tokenSha256: [tunnel.sha256] }],
-        agents: [{ name: "tester", keySha256: [agent.sha256], servers: options.agentServers ?? ["*"] }],
+        agents,
       },
       ...Object.fromEntries(
         Object.entries(options.extraTunnels ?? {}).map(([name, minted]) => [name, withoutAgents(minted)]),
@@ -159,9 +172,9 @@ function writeFiles(dir: string, options: StackOptions, ports: Ports, tunnel: Mi
     writeFileSync(join(dir, name), `${content}\n`, { mode: 0o600 });
   secret("tunnel-token", tunnel.token);
   for (const [name, content] of Object.entries(options.secretFiles ?? {})) secret(name, content);
-  writeFileSync(join(dir, "relay.yaml"), stringify(relayDocument(options, ports, tunnel, agent)));
-  writeFileSync(join(dir, "gateway.yaml"), stringify(gatewayDocument(options, ports)));
-  writeFileSync(join(dir, "policy.yaml"), stringify({ version: 1, servers: options.policy }));
+  writeFileSync(join(dir, "relay.yaml"), toYaml(relayDocument(options, ports, tunnel, agent)));
+  writeFileSync(join(dir, "gateway.yaml"), toYaml(gatewayDocument(options, ports)));
+  writeFileSync(join(dir, "policy.yaml"), toYaml({ version: 1, servers: options.policy }));
 }
 
 export async function startStack(options: StackOptions): Promise<Stack> {
@@ -213,7 +226,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
     startGateway,
     relay,
     gateway: () => gateway,
-    writePolicy: (servers) => writeFileSync(join(dir, "policy.yaml"), stringify({ version: 1, servers })),
+    writePolicy: (servers) => writeFileSync(join(dir, "policy.yaml"), toYaml({ version: 1, servers })),
     outputs: () => [
       ...children.map((child) => ({ name: child.name, text: child.stdout() + child.stderr() })),
       { name: "audit", text: readAudit() },

@@ -266,6 +266,9 @@ export class VaultFake implements StoreUnderTest {
 
   #renew(id: string, token: Token): unknown {
     const now = this.#now();
+    if (token.maxAt - now < 1_000) {
+      throw new Refusal(500, { errors: ["1 error occurred:\n\t* past the max TTL, cannot renew\n\n"] });
+    }
     token.expiresAt = Math.min(now + token.ttlMs, token.maxAt);
     return this.#granted(id, token);
   }

@@ -21,6 +21,25 @@ const u32 = (value: number): Buffer => {
   return bytes;
 };
 
+/** Well-formed, so that only their direction is wrong. */
+const openPayload = {
+  server: "fixture",
+  method: "GET",
+  headers: [],
+  body: false,
+  deadlineMs: 1_000,
+  requestId: "r1",
+  principal: { id: "key:mallory", kind: "key", claims: {} },
+};
+const welcomePayload = {
+  version: 1,
+  features: [],
+  node: { id: "relay-m", instance: "i", software: "mallory/1" },
+  connId: "c",
+  limits: { streamWindow: 262_144, tunnelWindow: 1_048_576, maxStreams: 16 },
+  heartbeatMs: 15_000,
+};
+
 const beforeHello: readonly Attack[] = [
   { fault: "text-message", message: "hello" },
   { fault: "hello-expected", message: frame(PING, 0, Buffer.alloc(8)) },
@@ -44,8 +63,8 @@ const afterHello: readonly Attack[] = [
   { fault: "bad-length", message: frame(DATA, 1, Buffer.alloc(0)) },
   { fault: "wrong-stream", message: frame(PING, 1, Buffer.alloc(8)) },
   { fault: "wrong-stream", message: frame(DATA, 0, Buffer.alloc(1)) },
-  { fault: "wrong-direction", message: frame(OPEN, 1, { server: "fixture" }) },
-  { fault: "wrong-direction", message: frame(WELCOME, 0, {}) },
+  { fault: "wrong-direction", message: frame(OPEN, 1, openPayload) },
+  { fault: "wrong-direction", message: frame(WELCOME, 0, welcomePayload) },
   { fault: "unexpected-hello", message: helloFrame() },
   { fault: "stream-never-opened", message: frame(HEAD, 99, { status: 200, headers: [], by: "upstream" }) },
   { fault: "stream-never-opened", message: frame(END, 99, Buffer.alloc(8)) },

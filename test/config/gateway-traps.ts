@@ -1,0 +1,542 @@
+import { gatewayWith, type Trap } from "./traps.ts";
+
+/** What people write into gateway.yaml by mistake, and all that is said of it: place and message, then the cure. */
+export const gatewayTraps: readonly Trap[] = [
+  {
+    title: "nearly nothing",
+    yaml: "relay: {}",
+    says: [
+      ["1:1 `servers` is missing", "servers: { tickets: { url: http://tickets.internal:8080/mcp } }"],
+      ["1:1 `policy` is missing", "policy: ./policy.yaml"],
+      ["1:8 `relay.url` is missing", "url: wss://relay.example.com"],
+      ["1:8 `relay.tunnel` is missing", "tunnel: acme"],
+      ["1:8 `relay.token` is missing", "token: { file: /run/secrets/postern/NAME }"],
+    ],
+  },
+  {
+    title: "a misspelt section",
+    yaml: gatewayWith(4, "limts: {}"),
+    says: [["4:1 unknown key `limts`", "limits"]],
+  },
+  {
+    title: "a token in the file",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: ptk_supersecret }"),
+    says: [
+      [
+        "1:57 `relay.token`: a secret is never written into this file",
+        "token: { file: PATH }   or { env: NAME } or { vault: { mount, path, field } }",
+      ],
+    ],
+  },
+  {
+    title: "a token in braces",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: { ptk_supersecret } }"),
+    says: [["1:59 `relay.token` has an unknown key", "one of: vault, file, env"]],
+  },
+  {
+    title: "a token with an alias's sign",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: *ptk_supersecret }"),
+    says: [
+      [
+        "1:57 `*` begins an alias in YAML, and aliases are not accepted",
+        'the value itself, or, for a pattern, quotes around it: "*…"',
+      ],
+    ],
+  },
+  {
+    title: "a token as a key",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: ptk_supersecret: x }"),
+    says: [
+      [
+        "1:57 a second `:` or an indented block stands within brackets",
+        "the whole list or map on one level within the brackets",
+      ],
+    ],
+  },
+  {
+    title: "a token for a tunnel's name",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: ptk_supersecret, token: { file: t } }"),
+    says: [["1:44 `relay.tunnel` is no name: a-z, 0-9 and -, at most 63, not beginning with -", "tickets"]],
+  },
+  {
+    title: "a token as a list",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: [ptk_supersecret] }"),
+    says: [["1:57 `relay.token` must be a source of a secret", "token: { file: /run/secrets/postern/NAME }"]],
+  },
+  {
+    title: "ws:// to another host",
+    yaml: gatewayWith(1, "relay: { url: ws://r.example.com, tunnel: acme, token: { file: t } }"),
+    says: [["1:15 `relay.url`: ws:// is for loopback addresses only", "wss://r.example.com"]],
+  },
+  {
+    title: "https:// where wss:// belongs",
+    yaml: gatewayWith(1, "relay: { url: https://r.example.com, tunnel: acme, token: { file: t } }"),
+    says: [["1:15 `relay.url` must begin with wss://", "wss://r.example.com"]],
+  },
+  {
+    title: "a password in a URL",
+    yaml: gatewayWith(1, "relay: { url: wss://u:supersecret@r.example.com, tunnel: acme, token: { file: t } }"),
+    says: [
+      [
+        "1:15 `relay.url` holds user info: a secret is never written into this file",
+        "wss://r.example.com, and a source",
+      ],
+    ],
+  },
+  {
+    title: "a query in the relay's URL",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com?x=1, tunnel: acme, token: { file: t } }"),
+    says: [["1:15 `relay.url` must have no query", "wss://r.example.com"]],
+  },
+  {
+    title: "a path in the relay's URL",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com/a, tunnel: acme, token: { file: t } }"),
+    says: [["1:15 `relay.url` must have no path", "wss://r.example.com"]],
+  },
+  {
+    title: "a fragment",
+    yaml: gatewayWith(1, "relay: { url: 'wss://r.example.com#a', tunnel: acme, token: { file: t } }"),
+    says: [["1:15 `relay.url` has a fragment, which is never sent", "the address up to the #"]],
+  },
+  {
+    title: "a host without scheme",
+    yaml: gatewayWith(1, "relay: { url: relay.example.com, tunnel: acme, token: { file: t } }"),
+    says: [["1:15 `relay.url` is no address with scheme and host", "wss://host.example.com"]],
+  },
+  {
+    title: "a variable in a URL",
+    yaml: gatewayWith(1, "relay: { url: 'wss://$RELAY', tunnel: acme, token: { file: t } }"),
+    says: [["1:15 `relay.url`: variables are not expanded here", "the address itself"]],
+  },
+  {
+    title: "ws:// to a name that looks like loopback",
+    yaml: gatewayWith(1, "relay: { url: ws://127.0.0.1.example.com, tunnel: acme, token: { file: t } }"),
+    says: [["1:15 `relay.url`: ws:// is for loopback addresses only", "wss://127.0.0.1.example.com"]],
+  },
+  {
+    title: "several connections",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: { file: t }, connections: 2 }"),
+    says: [["1:83 `connections` above 1 is not in this version yet", "connections: 1"]],
+  },
+  {
+    title: "connections that make no sense",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: { file: t }, connections: none }"),
+    says: [["1:83 `relay.connections` must be 1", "connections: 1"]],
+  },
+  {
+    title: "a tunnel's name that no URL may hold",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: Acme Corp, token: { file: t } }"),
+    says: [["1:44 `relay.tunnel` is no name: a-z, 0-9 and -, at most 63, not beginning with -", "acme-corp"]],
+  },
+  {
+    title: "two sources",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: { file: t, env: T } }"),
+    says: [
+      [
+        "1:57 `relay.token` names several sources",
+        "one of { file: PATH }, { env: NAME }, { vault: { mount, path, field } }",
+      ],
+    ],
+  },
+  {
+    title: "no source",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: {} }"),
+    says: [
+      ["1:57 `relay.token` names no source", "one of { file: PATH }, { env: NAME }, { vault: { mount, path, field } }"],
+    ],
+  },
+  {
+    title: "a misspelt source",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: { fle: t } }"),
+    says: [["1:59 `relay.token` has an unknown key", "file"]],
+  },
+  {
+    title: "a value for an environment variable's name",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: { env: T=supersecret } }"),
+    says: [
+      [
+        "1:64 `relay.token.env` is no name of an environment variable",
+        "the bare name, such as TICKETS_TOKEN, without $ or =",
+      ],
+    ],
+  },
+  {
+    title: "~ in a path",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: { file: ~/t } }"),
+    says: [["1:65 `relay.token.file`: ~ is not expanded here", "the whole path, or one relative to this file"]],
+  },
+  {
+    title: "a variable in a path",
+    yaml: gatewayWith(1, "relay: { url: wss://r.example.com, tunnel: acme, token: { file: '$HOME/t' } }"),
+    says: [["1:65 `relay.token.file`: variables are not expanded here", "the path itself"]],
+  },
+  {
+    title: "a Vault source with faults, and no Vault",
+    yaml: gatewayWith(
+      1,
+      "relay: { url: wss://r.example.com, tunnel: acme, token: { vault: { mount: /secret, path: a//b } } }",
+    ),
+    says: [
+      [
+        "1:59 `relay.token` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+      ["1:66 `relay.token.vault.field` is missing", "field: token"],
+      ["1:75 `relay.token.vault.mount` must not begin or end with /", "secret"],
+      ["1:90 `relay.token.vault.path` has an empty or dot segment", "segments joined by single slashes: mcp/tickets"],
+    ],
+  },
+  {
+    title: "http:// to a Vault elsewhere",
+    yaml: gatewayWith(4, "vault: { address: http://vault.internal:8200, auth: { method: token, token: { file: t } } }"),
+    says: [["4:19 `vault.address`: http:// is for loopback addresses only", "https://vault.internal:8200"]],
+  },
+  {
+    title: "an auth method of later versions",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: kubernetes, role: x } }"),
+    says: [["4:55 `method: kubernetes` is not in this version yet", "method: approle or method: token"]],
+  },
+  {
+    title: "a misspelt auth method",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: aprole } }"),
+    says: [["4:55 `vault.auth.method` must be token or approle", "method: approle"]],
+  },
+  {
+    title: "no auth method",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { role: x } }"),
+    says: [["4:45 `vault.auth.method` is missing", "method: approle"]],
+  },
+  {
+    title: "a wrapped secret id",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: approle, roleId: r, wrappedSecretId: { file: t } } }",
+    ),
+    says: [["4:75 `wrappedSecretId` is not in this version yet", "secretId: { file: /run/secrets/postern/secret-id }"]],
+  },
+  {
+    title: "a Vault token in the file",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: token, token: hvs.supersecret } }"),
+    says: [
+      ["4:69 `vault.auth.token`: a secret is never written into this file", "token: { file: PATH }   or { env: NAME }"],
+    ],
+  },
+  {
+    title: "a Vault token from Vault",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: token, token: { vault: { mount: a, path: b, field: c } } } }",
+    ),
+    says: [["4:69 `vault.auth.token`: what opens Vault cannot be read from Vault", "{ file: PATH } or { env: NAME }"]],
+  },
+  {
+    title: "a secret id in the file",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: approle, roleId: r, secretId: supersecret } }",
+    ),
+    says: [
+      [
+        "4:85 `vault.auth.secretId`: a secret is never written into this file",
+        "secretId: { file: PATH }   or { env: NAME }",
+      ],
+    ],
+  },
+  {
+    title: "durations without unit, or in days",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } }, ttl: 60, staleFor: 2d }",
+    ),
+    says: [
+      ["4:89 `vault.ttl` has no unit that is known here (ms, s, m, h)", "60s"],
+      ["4:103 `vault.staleFor` has no unit that is known here (ms, s, m, h)", "48h"],
+    ],
+  },
+  {
+    title: "a duration of nothing, and a fraction",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } }, ttl: 0s, staleFor: 1.5h }",
+    ),
+    says: [
+      ["4:89 `vault.ttl` must be longer than nothing", "1s"],
+      ["4:103 `vault.staleFor` must be a duration", "a whole number with ms, s, m or h, such as 90s"],
+    ],
+  },
+  {
+    title: "a credential type of later versions",
+    yaml: gatewayWith(
+      2,
+      "servers: { tickets: { url: http://t.internal/mcp, credential: { type: basic, username: u, password: supersecret } } }",
+    ),
+    says: [["2:71 `type: basic` is not in this version yet", "type: bearer or type: header"]],
+  },
+  {
+    title: "C24 a bearer token in the file",
+    yaml: gatewayWith(
+      2,
+      "servers: { tickets: { url: http://t.internal/mcp, credential: { type: bearer, token: supersecret } } }",
+    ),
+    says: [
+      [
+        "2:86 `servers.tickets.credential.token`: a secret is never written into this file",
+        "token: { file: PATH }   or { env: NAME } or { vault: { mount, path, field } }",
+      ],
+    ],
+  },
+  {
+    title: "C24 a header that is not for configuring",
+    yaml: gatewayWith(
+      2,
+      'servers: { tickets: { url: http://t.internal/mcp, credential: { type: header, name: Mcp-Session-Id, value: { env: X }, prefix: "a\\nb" } } }',
+    ),
+    says: [
+      ["2:85 `servers.tickets.credential.name` belongs to HTTP or MCP itself", "name: X-Api-Key, or Authorization"],
+      [
+        "2:128 `servers.tickets.credential.prefix` holds what no header may carry, or more than 64 characters",
+        'prefix: "Token "',
+      ],
+    ],
+  },
+  {
+    title: "a credential type in other case",
+    yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { type: Bearer } } }"),
+    says: [["2:71 `servers.tickets.credential.type` must be bearer or header", "type: bearer"]],
+  },
+  {
+    title: "a credential as text",
+    yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: bearer } }"),
+    says: [["2:63 `servers.tickets.credential` must be a map", "credential: { type: bearer, token: { file: PATH } }"]],
+  },
+  {
+    title: "a credential without type",
+    yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { token: { file: t } } } }"),
+    says: [["2:63 `servers.tickets.credential.type` is missing", "type: bearer"]],
+  },
+  {
+    title: "a Vault source without a Vault",
+    yaml: gatewayWith(
+      2,
+      "servers: { tickets: { url: http://t.internal/mcp, credential: { type: bearer, token: { vault: { mount: secret, path: a, field: b } } } } }",
+    ),
+    says: [
+      [
+        "2:88 `servers.tickets.credential.token` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+    ],
+  },
+  {
+    title: "a map for a path",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: { principal: id } } } }",
+    ),
+    says: [["4:77 `vault.auth.token.file` must be the path of a file", "file: /run/secrets/postern/NAME"]],
+  },
+  {
+    title: "a path that depends on the principal",
+    yaml: gatewayWith(
+      1,
+      "relay: { url: wss://r.example.com, tunnel: acme, token: { vault: { mount: s, path: 'a/{principal.id}', field: b } } }",
+    ),
+    says: [
+      [
+        "1:59 `relay.token` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+      [
+        "1:84 `relay.token.vault.path`: a path that depends on the principal is not in this version yet",
+        "a fixed path",
+      ],
+    ],
+  },
+  {
+    title: "a server by command",
+    yaml: gatewayWith(2, "servers: { tickets: { command: [node, x.js] } }"),
+    says: [
+      [
+        "2:23 `command` is not in this version yet",
+        "url: http://tickets.internal:8080/mcp   (a Streamable HTTP server)",
+      ],
+    ],
+  },
+  {
+    title: "a unix socket",
+    yaml: gatewayWith(2, "servers: { tickets: { url: 'unix:/run/x.sock' } }"),
+    says: [["2:28 `servers.tickets.url`: `unix:` is not in this version yet", "url: https://host.example.com/mcp"]],
+  },
+  {
+    title: "keys of later versions in a server",
+    yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, onReflect: block, timeouts: {} } }"),
+    says: [
+      ["2:51 `onReflect` is not in this version yet", "the server without `onReflect`"],
+      ["2:69 `timeouts` is not in this version yet", "timeouts: { … } at the top of the file, for all servers"],
+    ],
+  },
+  {
+    title: "a key in an upstream's query",
+    yaml: gatewayWith(2, "servers: { tickets: { url: 'http://t.internal/mcp?api_key=supersecret' } }"),
+    says: [
+      [
+        "2:28 `servers.tickets.url`: the query seems to hold a secret, which is never written into this file",
+        "http://t.internal/mcp",
+      ],
+    ],
+  },
+  {
+    title: "a server as text",
+    yaml: gatewayWith(2, "servers: { tickets: http://t.internal/mcp }"),
+    says: [["2:21 `servers.tickets` must be a map", "{ url: http://tickets.internal:8080/mcp }"]],
+  },
+  {
+    title: "a backslash in a URL",
+    yaml: gatewayWith(2, "servers: { tickets: { url: 'http://t.internal\\mcp' } }"),
+    says: [["2:28 `servers.tickets.url` is no address with scheme and host", "https://host.example.com/mcp"]],
+  },
+  {
+    title: "a server's bad name and scheme",
+    yaml: gatewayWith(2, "servers: { Tickets: { url: ftp://t.internal/mcp } }"),
+    says: [
+      ["2:12 `Tickets` is no name: a-z, 0-9 and -, at most 63, not beginning with -", "tickets"],
+      ["2:28 `servers.Tickets.url` must begin with https:// or http://", "https://t.internal/mcp"],
+      ["3:34 there is no server `tickets` in the gateway's file", "Tickets"],
+    ],
+  },
+  {
+    title: "agents verified at the edge",
+    yaml: gatewayWith(4, "agents: { verify: edge, keys: [], issuers: [] }"),
+    says: [
+      ["4:19 `verify: edge` is not in this version yet", "verify: relay"],
+      ["4:25 `keys` is not in this version yet", "agents: { verify: relay }"],
+      ["4:35 `issuers` is not in this version yet", "agents: { verify: relay }"],
+    ],
+  },
+  {
+    title: "an unknown way to verify",
+    yaml: gatewayWith(4, "agents: { verify: gateway }"),
+    says: [["4:19 `agents.verify` must be relay", "verify: relay"]],
+  },
+  {
+    title: "a port alone, and an admin token",
+    yaml: gatewayWith(4, "admin: { listen: 9464, token: { file: t } }"),
+    says: [
+      ["4:18 `admin.listen` needs a host beside the port", '"127.0.0.1:9464"'],
+      ["4:24 `token` is not in this version yet", 'admin: { listen: "127.0.0.1:9464" }'],
+    ],
+  },
+  {
+    title: "an address without host",
+    yaml: gatewayWith(4, "admin: { listen: ':9464' }"),
+    says: [["4:18 `admin.listen` needs a host beside the port", '"0.0.0.0:9464" for every interface']],
+  },
+  {
+    title: "a port that does not exist",
+    yaml: gatewayWith(4, "admin: { listen: '127.0.0.1:99999' }"),
+    says: [["4:18 `admin.listen`: there is no such port", "a port from 1 to 65535"]],
+  },
+  {
+    title: "an unknown way to fail",
+    yaml: gatewayWith(4, "audit: { file: a.jsonl, onError: contine }"),
+    says: [["4:34 `audit.onError` must be deny or continue", "onError: continue"]],
+  },
+  {
+    title: "a size in MB, and no streams",
+    yaml: gatewayWith(4, "limits: { requestBytes: 5MB, streams: 0 }"),
+    says: [
+      ["4:25 `limits.requestBytes` has no unit that is known here (B, KiB, MiB, GiB)", "5MiB"],
+      ["4:39 `limits.streams` must be a whole number from 1 to 65536", "streams: 2048"],
+    ],
+  },
+  {
+    title: "a size without unit",
+    yaml: gatewayWith(4, "limits: { requestBytes: 4096, streams: many }"),
+    says: [
+      ["4:25 `limits.requestBytes` has no unit that is known here (B, KiB, MiB, GiB)", "4096B"],
+      ["4:40 `limits.streams` must be a whole number from 1 to 65536", "streams: 2048"],
+    ],
+  },
+  {
+    title: "a space before the unit",
+    yaml: gatewayWith(4, "limits: { requestBytes: 4 MiB, streams: 1.5 }"),
+    says: [
+      ["4:25 `limits.requestBytes` has no unit that is known here (B, KiB, MiB, GiB)", "4MiB"],
+      ["4:41 `limits.streams` must be a whole number from 1 to 65536", "streams: 2048"],
+    ],
+  },
+  {
+    title: "an unknown unit",
+    yaml: gatewayWith(4, "limits: { requestBytes: 4TiB }"),
+    says: [
+      [
+        "4:25 `limits.requestBytes` has no unit that is known here (B, KiB, MiB, GiB)",
+        "a whole number with B, KiB, MiB or GiB, such as 4MiB",
+      ],
+    ],
+  },
+  {
+    title: "a size that no process should hold",
+    yaml: gatewayWith(4, "limits: { requestBytes: 1GiB }"),
+    says: [["4:25 `limits.requestBytes` is more than one process should hold", "256MiB, or less"]],
+  },
+  {
+    title: "a size as a list",
+    yaml: gatewayWith(4, "limits: { requestBytes: [4MiB] }"),
+    says: [["4:25 `limits.requestBytes` must be a size", "a whole number with B, KiB, MiB or GiB, such as 4MiB"]],
+  },
+  {
+    title: "minutes spelt out, and two units",
+    yaml: gatewayWith(4, "timeouts: { firstByte: 5min, idle: 1m30s }"),
+    says: [
+      ["4:24 `timeouts.firstByte` has no unit that is known here (ms, s, m, h)", "5m"],
+      ["4:36 `timeouts.idle` must be a duration", "a whole number with ms, s, m or h, such as 90s"],
+    ],
+  },
+  {
+    title: "longer than a timer, and before now",
+    yaml: gatewayWith(4, "timeouts: { firstByte: 600h, idle: -5s }"),
+    says: [
+      ["4:24 `timeouts.firstByte` is longer than a timer can wait", "596h, or less"],
+      ["4:36 `timeouts.idle` must be a duration", "a whole number with ms, s, m or h, such as 90s"],
+    ],
+  },
+  {
+    title: "no policy",
+    yaml: gatewayWith(3, "# none"),
+    says: [["1:1 `policy` is missing", "policy: ./policy.yaml"]],
+  },
+  {
+    title: "a policy file that is not there",
+    yaml: gatewayWith(3, "policy: ./nowhere.yaml"),
+    says: [["3:9 `policy` names nowhere.yaml: this file does not exist", "the path of an existing file"]],
+  },
+  {
+    title: "a policy as a list",
+    yaml: gatewayWith(3, "policy: []"),
+    says: [["3:9 `policy` must be the path of a policy file, or the policy itself", "policy: ./policy.yaml"]],
+  },
+  {
+    title: "C17 policy with nothing",
+    yaml: gatewayWith(3, "policy:"),
+    says: [["3:1 `policy` has no value", "policy: ./policy.yaml"]],
+  },
+  {
+    title: "a policy for a misspelt server",
+    yaml: gatewayWith(3, "policy: { version: 1, servers: { tikets: { tools: [a] } } }"),
+    says: [["3:34 there is no server `tikets` in the gateway's file", "tickets"]],
+  },
+  {
+    title: "problems in an inline policy",
+    yaml: gatewayWith(3, "policy:\n  version: 1\n  servers:\n    tickets: { tools: get_x, limits: {} }"),
+    says: [
+      ["6:23 `servers.tickets.tools` must be a list of rules", 'tools: ["get_x"]'],
+      ["6:30 `limits` is not in this version yet", "the entry without `limits`"],
+    ],
+  },
+  {
+    title: "a replica's name with a space",
+    yaml: gatewayWith(4, "gateway: { id: 'a b' }"),
+    says: [["4:16 `gateway.id` must be letters, digits, dots, _ and -, at most 253", "id: edge-1"]],
+  },
+];

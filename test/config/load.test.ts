@@ -1,0 +1,365 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { hostname } from "node:os";
+import { dirname, join } from "node:path";
+import { describe, expect, it } from "vitest";
+import {
+  type GatewayConfig,
+  type Loaded,
+  loadAny,
+  loadCases,
+  loadGatewayConfig,
+  loadPolicy,
+  loadRelayConfig,
+} from "../../src/config/index.ts";
+import { compilePolicy, type PolicySource } from "../../src/policy/index.ts";
+import { gatewayWith, relayWith, ticketsPolicy, writeConfig } from "./traps.ts";
+
+function sound<T>(loaded: Loaded<T>): { config: T; warnings: string[] } {
+  if (loaded.kind === "bad") throw new Error(JSON.stringify(loaded.problems));
+  const warnings = loaded.warnings.map(({ at, message }) => `${at.line}:${at.column} ${message}`);
+  return { config: loaded.config, warnings };
+}
+
+function loadGateway(yaml: string): GatewayConfig {
+  return sound(loadGatewayConfig(writeConfig("gateway.yaml", yaml))).config;
+}
+
+function policyOf(yaml: string): PolicySource {
+  return sound(loadPolicy(writeConfig("policy.yaml", yaml))).config;
+}
+
+function isFrozen(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return true;
+  return Object.isFrozen(value) && Object.values(value).every(isFrozen);
+}
+
+describe("the examples", () => {
+  it.each(["gateway", "relay", "policy"])("config/%s.yaml is without fault or warning, and is recognised", (kind) => {
+    const { document, loaded } = loadAny(`config/${kind}.yaml`);
+    expect(loaded.kind === "bad" ? loaded.problems : loaded.warnings).toEqual([]);
+    expect(document).toBe(kind);
+  });
+
+  it("what they call defaults are the defaults", () => {
+    const {
+      policy: _,
+      policyFile: _file,
+      servers: _servers,
+      vault,
+      ...example
+    } = sound(loadGatewayConfig("config/gateway.yaml")).config;
+    const bare = loadGateway(
+      gatewayWith(4, "vault: { address: https://v.internal, auth: { method: token, token: { env: T } } }"),
+    );
+    expect(example.limits).toEqual(bare.limits);
+    expect(example.timeouts).toEqual(bare.timeouts);
+    expect(example.audit).toEqual(bare.audit);
+    expect(example.admin).toEqual(bare.admin);
+    expect([vault?.ttlMs, vault?.staleForMs]).toEqual([bare.vault?.ttlMs, bare.vault?.staleForMs]);
+    const relay = sound(loadRelayConfig("config/relay.yaml")).config;
+    expect(relay.limits).toEqual(sound(loadRelayConfig(writeConfig("relay.yaml", relayWith(6, "")))).config.limits);
+  });
+});
+
+describe("gateway.yaml", () => {
+  it("has the defaults of the design", () => {
+    const config = loadGateway(
+      gatewayWith(4, "vault: { address: https://v.internal, auth: { method: token, token: { env: T } } }"),
+    );
+    const { policy: _, ...rest } = config;
+    expect(rest).toMatchObject({
+      relay: { url: "wss://r.example.com", tunnel: "acme", connections: 1 },
+      vault: {
+        address: "https://v.internal",
+        auth: { method: "token", token: { env: "T" } },
+        ttlMs: 60_000,
+        staleForMs: 7_200_000,
+      },
+      servers: { tickets: { url: "http://t.internal/mcp" } },
+      agents: { verify: "relay" },
+      gateway: { id: hostname() },
+      admin: { listen: { host: "127.0.0.1", port: 9464 } },
+      audit: { onError: "deny" },
+      limits: { requestBytes: 4_194_304, streams: 2048 },
+      timeouts: { firstByteMs: 300_000, idleMs: 600_000 },
+    });
+    expect([rest.relay.ca, rest.audit.file, rest.servers["tickets"]?.credential]).toEqual([
+      undefined,
+      undefined,
+      undefined,
+    ]);
+  });
+
+  it("resolves relative paths against itself, and keeps absolute ones", () => {
+    const yaml = gatewayWith(4, "audit: { file: logs/a.jsonl }").replace(
+      "{ file: t }",
+      "{ file: ../t }, ca: /etc/ca.pem",
+    );
+    const file = writeConfig("gateway.yaml", yaml);
+    const { relay, audit } = sound(loadGatewayConfig(file)).config;
+    expect(relay.token).toEqual({ file: join(dirname(file), "../t") });
+    expect(relay.ca).toBe("/etc/ca.pem");
+    expect(audit.file).toBe(join(dirname(file), "logs/a.jsonl"));
+  });
+
+  it("reads the policy from its own file, and places problems there", () => {
+    const file = writeConfig("gateway.yaml", gatewayWith(3, "policy: rules/policy.yaml"));
+    mkdirSync(join(dirname(file), "rules"));
+    const policyFile = join(dirname(file), "rules/policy.yaml");
+    writeFileSync(policyFile, ticketsPolicy("    tools: [get_*]"));
+    const { config } = sound(loadGatewayConfig(file));
+    expect(config.policyFile).toBe(policyFile);
+    expect(config.policy.servers["tickets"]?.grants[0]?.tools[0]?.at).toEqual({
+      file: policyFile,
+      line: 4,
+      column: 13,
+    });
+    writeFileSync(policyFile, `${ticketsPolicy("    tools: get_*")}\n  other: { tools: [a] }`);
+    const loaded = loadGatewayConfig(file);
+    const places = loaded.kind === "bad" ? loaded.problems.map(({ at }) => [at.file, at.line, at.column]) : [];
+    expect(places).toEqual([
+      [policyFile, 4, 12],
+      [policyFile, 5, 3],
+    ]);
+  });
+
+  it("reports the problems of both files at once", () => {
+    const file = writeConfig("gateway.yaml", `${gatewayWith(3, "policy: policy.yaml")}\nlimts: {}`);
+    writeFileSync(join(dirname(file), "policy.yaml"), "version: 1\nservers:\n  tickets: { tool: [] }");
+    const loaded = loadGatewayConfig(file);
+    const names = loaded.kind === "bad" ? loaded.problems.map(({ at }) => at.file.slice(dirname(file).length + 1)) : [];
+    expect(names).toEqual(["gateway.yaml", "policy.yaml"]);
+  });
+
+  it("is frozen to the last leaf", () => {
+    expect(isFrozen(loadGateway(gatewayWith(4, "limits: { streams: 1 }")))).toBe(true);
+  });
+
+  it("finds nothing under a name that only JavaScript knows", () => {
+    const config = loadGateway(gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp } }"));
+    expect(config.servers["constructor"]).toBeUndefined();
+    expect(config.policy.servers["constructor"]).toBeUndefined();
+    const yaml = gatewayWith(2, "servers: { constructor: { url: http://t.internal/mcp } }").replace(
+      "{ tickets: { tools",
+      "{ constructor: { tools",
+    );
+    expect(Object.keys(loadGateway(yaml).servers)).toEqual(["constructor"]);
+  });
+
+  it("warns of a server that the policy leaves out", () => {
+    const yaml = gatewayWith(
+      2,
+      "servers: { tickets: { url: http://t.internal/mcp }, crm: { url: http://c.internal/mcp } }",
+    );
+    const { warnings } = sound(loadGatewayConfig(writeConfig("gateway.yaml", yaml)));
+    expect(warnings).toEqual(["2:53 the policy has no entry for `crm`: every call to it is denied"]);
+  });
+
+  it("takes plain text to loopback only", () => {
+    for (const host of ["127.0.0.1:1", "localhost:1", "[::1]:1"]) {
+      const yaml = gatewayWith(1, `relay: { url: "ws://${host}", tunnel: acme, token: { file: t } }`);
+      expect(loadGateway(yaml).relay.url).toBe(`ws://${host}`);
+    }
+  });
+
+  it("staleFor: 0 is strict, and a query that holds no key passes", () => {
+    const vault = "vault: { address: https://v.internal, auth: { method: token, token: { env: T } }, staleFor: 0 }";
+    const yaml = gatewayWith(4, vault).replace("http://t.internal/mcp", "http://t.internal/mcp?toolset=all");
+    expect(loadGateway(yaml).vault?.staleForMs).toBe(0);
+    expect(loadGateway(yaml).servers["tickets"]?.url).toBe("http://t.internal/mcp?toolset=all");
+  });
+
+  it("reads approle and header credentials whole", () => {
+    const approle =
+      "vault: { address: https://v.internal, namespace: a/b, auth: { method: approle, roleId: r, secretId: { env: S } } }";
+    const credential =
+      '{ type: header, name: X-Key, prefix: "Key ", value: { vault: { mount: team/a, path: p q, field: f } } }';
+    const yaml = gatewayWith(4, approle).replace(
+      "http://t.internal/mcp",
+      `http://t.internal/mcp, credential: ${credential}`,
+    );
+    const config = loadGateway(yaml);
+    expect(config.vault).toMatchObject({
+      namespace: "a/b",
+      auth: { method: "approle", roleId: "r", secretId: { env: "S" }, mount: "approle" },
+    });
+    expect(config.servers["tickets"]?.credential).toEqual({
+      type: "header",
+      name: "X-Key",
+      prefix: "Key ",
+      value: { vault: { mount: "team/a", path: "p q", field: "f" } },
+    });
+  });
+});
+
+describe("relay.yaml", () => {
+  it("has the defaults of the design, frozen", () => {
+    const { config } = sound(loadRelayConfig(writeConfig("relay.yaml", relayWith(6, ""))));
+    expect(config).toEqual({
+      listen: { host: "0.0.0.0", port: 8080 },
+      publicUrl: "https://r.example.com",
+      allowedHosts: [],
+      allowedOrigins: [],
+      admin: { listen: { host: "127.0.0.1", port: 9465 } },
+      tunnels: {
+        acme: {
+          gateways: [{ name: "edge", tokenSha256: ["a".repeat(64)] }],
+          agents: [{ name: "bot", keySha256: ["b".repeat(64)], servers: ["tickets"] }],
+        },
+      },
+      limits: {
+        streamsPerAgent: 256,
+        streamsPerConnection: 2048,
+        headerBytes: 65_536,
+        connections: 10_000,
+        upgradesPerMinute: 60,
+      },
+    });
+    expect(isFrozen(config)).toBe(true);
+    expect(config.tunnels["constructor"]).toBeUndefined();
+  });
+
+  it("two hashes rotate a key, and * is every server", () => {
+    const yaml = relayWith(5, '    agents: [{ name: bot, keySha256: [HASH_A, HASH_B], servers: ["*"] }]');
+    const { config } = sound(loadRelayConfig(writeConfig("relay.yaml", yaml)));
+    expect(config.tunnels["acme"]?.agents[0]).toMatchObject({
+      servers: ["*"],
+      keySha256: ["a".repeat(64), "b".repeat(64)],
+    });
+  });
+});
+
+describe("policy.yaml", () => {
+  const decide = (yaml: string, name: string) =>
+    compilePolicy(policyOf(yaml)).decide("tickets", { kind: "tool", name }).kind;
+
+  it("C17 an empty list and an absent key deny; two entries are their union", () => {
+    expect(decide(ticketsPolicy("    tools: []"), "get_x")).toBe("deny");
+    expect(decide(ticketsPolicy("    prompts: [get_x]"), "get_x")).toBe("deny");
+    const two = ticketsPolicy("    tools: [get_x, get_y]");
+    expect([decide(two, "get_x"), decide(two, "get_y"), decide(two, "get_z")]).toEqual(["allow", "allow", "deny"]);
+  });
+
+  it("C17 an entry with a trailing space is compared as written, and warned of", () => {
+    const yaml = ticketsPolicy('    tools: ["get_x "]');
+    expect([decide(yaml, "get_x"), decide(yaml, "get_x ")]).toEqual(["deny", "allow"]);
+    const { warnings } = sound(loadPolicy(writeConfig("policy.yaml", yaml)));
+    expect(warnings).toEqual([
+      "4:13 `servers.tickets.tools[0]` has a space at its end or beginning, which is compared as written",
+    ]);
+  });
+
+  it("C18 names keep case, signs and normal form on their way", () => {
+    const names = ["Get_X", "get_[ab]", "a?{b}", "cafe\u0301", "caf\u00e9", "get_\u0445", "no", "y", "on", "1e", "~x"];
+    const yaml = ticketsPolicy(
+      `    tools:\n${names.map((name) => `      - ${name === "get_[ab]" ? `"${name}"` : name}\n`).join("")}`,
+    );
+    expect(policyOf(yaml).servers["tickets"]?.grants[0]?.tools.map(({ pattern }) => pattern)).toEqual(names);
+  });
+
+  it("C18 signs that other languages give a meaning are warned of", () => {
+    const yaml = ticketsPolicy(
+      '    tools: ["get_[ab]", "get_?", "get_{a,b}", "x\\ny"]\n    deny: { resourceTemplates: ["t://{id}"] }',
+    );
+    const { warnings } = sound(loadPolicy(writeConfig("policy.yaml", yaml)));
+    expect(warnings.map((warning) => warning.split(" ")[0])).toEqual(["4:13", "4:25", "4:34", "4:47"]);
+  });
+
+  it("rules know their path and place in both forms", () => {
+    const yaml = `version: 1
+servers:
+  tickets:
+    tools:
+      - a
+      - { name: "*", except: [b] }
+  crm:
+    grants:
+      - resources: ["r://*"]
+      - client: [roots]
+    deny: { tools: ["drop_*"], client: [sampling] }`;
+    const file = writeConfig("policy.yaml", yaml);
+    const { servers } = sound(loadPolicy(file)).config;
+    const at = (line: number, column: number) => ({ file, line, column });
+    const none = { tools: [], prompts: [], resources: [], resourceTemplates: [], client: [] };
+    expect(servers).toEqual({
+      tickets: {
+        grants: [
+          {
+            ...none,
+            at: at(3, 3),
+            path: "servers.tickets",
+            tools: [
+              { pattern: "a", at: at(5, 9), path: "servers.tickets.tools[0]", except: [] },
+              {
+                pattern: "*",
+                at: at(6, 9),
+                path: "servers.tickets.tools[1]",
+                except: [{ pattern: "b", at: at(6, 31), path: "servers.tickets.tools[1].except[0]" }],
+              },
+            ],
+          },
+        ],
+        deny: none,
+      },
+      crm: {
+        grants: [
+          {
+            ...none,
+            at: at(9, 9),
+            path: "servers.crm.grants[0]",
+            resources: [{ pattern: "r://*", at: at(9, 21), path: "servers.crm.grants[0].resources[0]", except: [] }],
+          },
+          { ...none, at: at(10, 9), path: "servers.crm.grants[1]", client: ["roots"] },
+        ],
+        deny: {
+          ...none,
+          client: ["sampling"],
+          tools: [{ pattern: "drop_*", at: at(11, 21), path: "servers.crm.deny.tools[0]" }],
+        },
+      },
+    });
+  });
+
+  it("C17 an empty entry, an empty list of grants and a deny alone grant nothing, with a warning", () => {
+    const yaml =
+      "version: 1\nservers:\n  a: {}\n  b: { grants: [] }\n  c: { deny: { tools: [x] } }\n  d: { tools: [] }";
+    const { config, warnings } = sound(loadPolicy(writeConfig("policy.yaml", yaml)));
+    const policy = compilePolicy(config);
+    expect(["a", "b", "c", "d"].map((server) => policy.hasGrant(server))).toEqual([false, false, false, true]);
+    expect(warnings.map((warning) => warning.split(" ")[0])).toEqual(["3:3", "4:3", "5:3"]);
+  });
+});
+
+describe("which document it is", () => {
+  it("is told by the keys", () => {
+    expect(loadAny(writeConfig("a.yaml", gatewayWith(4, ""))).document).toBe("gateway");
+    expect(loadAny(writeConfig("a.yaml", relayWith(6, ""))).document).toBe("relay");
+    expect(loadAny(writeConfig("a.yaml", ticketsPolicy("    tools: []"))).document).toBe("policy");
+  });
+
+  it.each(["servers: {}", "version: 1\ntunnels: {}", "a: 1"])(
+    "is asked for when %j could be several or none",
+    (yaml) => {
+      const { document, loaded } = loadAny(writeConfig("a.yaml", yaml));
+      expect(document).toBeUndefined();
+      expect(loaded.kind === "bad" && loaded.problems[0]?.message).toContain(
+        "this may be a gateway, a relay or a policy file",
+      );
+    },
+  );
+});
+
+it("a table of cases names what is wrong with it", () => {
+  const yaml =
+    '- { server: a, tool: x, expect: allow }\n- { server: a, tool: "", prompt: y, expect: deny }\n- { server: a, tol: x, expect: denied }\n- {}';
+  const loaded = loadCases(writeConfig("cases.yaml", yaml));
+  const said =
+    loaded.kind === "bad" ? loaded.problems.map(({ at, message }) => `${at.line}:${at.column} ${message}`) : [];
+  expect(said).toEqual([
+    "2:3 `[1]` must have exactly one of tool, resource, prompt, method",
+    "3:16 unknown key `tol` in `[2]`",
+    "3:32 `[2].expect` must be allow or deny",
+    "4:3 `[3].server` is missing",
+    "4:3 `[3].expect` is missing",
+  ]);
+});

@@ -1,0 +1,19 @@
+/** A self-signed certificate for localhost and 127.0.0.1, good for a hundred years and for nothing but tests. */
+export const loopbackCertificate = `-----BEGIN CERTIFICATE-----
+MIIBmjCCAUGgAwIBAgIUHHJLBZcMluCV58qW/GKMHwDnky4wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyOTEzNTIzNFoYDzIxMjYxMTA1
+MTM1MjM0WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAARUu3ZctaoEgUTm2cc7pRa8bRqTgeUwnpb433Mu3BJQAFOkQbQ6Q6P2
+fHX5anwL2aN9M/AoKYGhY05aOOxbhKwAo28wbTAdBgNVHQ4EFgQU29VlzMU8EMeB
+JEinR2N1foMuF/AwHwYDVR0jBBgwFoAU29VlzMU8EMeBJEinR2N1foMuF/AwDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDRwAwRAIgUwWILEWgQYZ5835vW2cExsuddG5TCmB9S/Cv+FX2MjoCIBnW
+M8VlYOW90p/usOj8rC3x1d1z4aQuucU/OpljEYXb
+-----END CERTIFICATE-----`;
+
+/** Its key. Public, like everything here. */
+export const loopbackKey = `-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgatKO5xCM4hxn2rH0
+oV4KbQ4TGWjriDlpv37KrK2GNIehRANCAARUu3ZctaoEgUTm2cc7pRa8bRqTgeUw
+npb433Mu3BJQAFOkQbQ6Q6P2fHX5anwL2aN9M/AoKYGhY05aOOxbhKwA
+-----END PRIVATE KEY-----`;
