@@ -2,7 +2,7 @@ import { type Answer, agentErrorAnswer } from "../mcp/index.ts";
 import type { Open, Reset, StreamSink, TunnelStream } from "../tunnel/index.ts";
 import type { UpstreamCall } from "../upstream/index.ts";
 import type { AgentHeaders } from "./agent-headers.ts";
-import type { AuditSubject, AuditWaiter, Refused } from "./audit.ts";
+import type { AuditText, AuditWaiter, Refused } from "./audit.ts";
 import type { GatewayServer, PipelineContext } from "./context.ts";
 import { addressee, authoriseStream, type Judged, judge, readHeaders, unexpectedBody } from "./pipeline.ts";
 import { Reply } from "./reply.ts";
@@ -37,7 +37,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   #held = 0;
   #body: Buffer | undefined;
   #judged: Judged | undefined;
-  #subject: AuditSubject | undefined;
+  #subject: AuditText | undefined;
   #answer: UpstreamAnswer | undefined;
   #call: UpstreamCall | undefined;
 
@@ -114,7 +114,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   #record(decision: Judged["decision"]): void {
     this.#state = "recording";
     const { message, subject } = this.#judged ?? {};
-    this.#subject = {
+    this.#subject = this.#ctx.audit.describe({
       exchangeId: this.#exchangeId,
       requestId: this.#open.requestId,
       principalId: this.#open.principal.id,
@@ -122,7 +122,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
       verb: this.#open.method,
       method: message?.method,
       name: subject === undefined ? undefined : nameOf(subject),
-    };
+    });
     this.#ctx.audit.decision(this.#subject, decision, this);
   }
 

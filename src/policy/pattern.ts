@@ -29,13 +29,12 @@ export function compileSpanning(pattern: string): Pattern {
 
 /** Taking each part at its leftmost place leaves the most room for the rest, so no choice has to be undone. */
 function matchesParts(text: string, first: string, middle: readonly string[], last: string): boolean {
-  if (text.length < first.length + last.length) return false;
   if (!text.startsWith(first) || !text.endsWith(last)) return false;
   const end = text.length - last.length;
   let at = first.length;
   for (const part of middle) {
     const found = text.indexOf(part, at);
-    if (found < 0 || found + part.length > end) return false;
+    if (found < 0) return false;
     at = found + part.length;
   }
   return at <= end;

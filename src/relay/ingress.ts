@@ -31,6 +31,7 @@ interface Arrival {
   readonly hasBody: boolean;
 }
 
+const gatewayConnections = 1_024;
 const headerSlackBytes = 16 * 1024;
 const socketBufferBytes = 64 * 1024;
 const unauthorized: AgentError = { ...agentErrors.unauthorized, headers: ["www-authenticate", "Bearer"] };
@@ -78,6 +79,8 @@ export class Ingress {
     });
     // Beyond a count Node drops headers in silence, Authorization too; ours is `limits.headerCount`.
     this.server.maxHeadersCount = 0;
+    // The last resort, before the process runs out of descriptors: gateways need room beside agents that are told 503.
+    this.server.maxConnections = 2 * limits.connections + gatewayConnections;
     this.#listen(context.clock);
   }
 

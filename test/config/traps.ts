@@ -1,6 +1,7 @@
-import { mkdtempSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { afterAll } from "vitest";
 
 /** A document with faults, and everything that must be said of it, in the order of the file. */
 export interface Trap {
@@ -44,9 +45,16 @@ const hashes: readonly (readonly [string, string])[] = [
   ["HASH_CAPITAL", "AB".repeat(32)],
 ];
 
+const root = mkdtempSync(join(tmpdir(), "postern-config-"));
+let folders = 0;
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
 /** Writes `yaml` as `name` into a directory of its own and gives the path. */
 export function writeConfig(name: string, yaml: string | Buffer): string {
-  const file = join(mkdtempSync(join(tmpdir(), "postern-config-")), name);
+  folders += 1;
+  const folder = join(root, String(folders));
+  mkdirSync(folder);
+  const file = join(folder, name);
   const text = typeof yaml === "string" ? hashes.reduce((all, [word, hash]) => all.replaceAll(word, hash), yaml) : yaml;
   writeFileSync(file, text);
   return file;

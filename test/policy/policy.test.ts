@@ -214,6 +214,12 @@ describe("resources", () => {
     expect(admitsUri(policy, "db://{table}/{row}")).toBe(false);
   });
 
+  it("a deny of resourceTemplates takes a template out that resources admits", () => {
+    const both = policyOf({ resources: ["ticket://open/*"] }, { resourceTemplates: ["ticket://open/{secret*"] });
+    expect(admitsTemplate(both, "ticket://open/{id}")).toBe(true);
+    expect(admitsTemplate(both, "ticket://open/{secret}")).toBe(false);
+  });
+
   it("a deny of resources takes a template out that resourceTemplates admits", () => {
     const both = policyOf({ resourceTemplates: ["file:///**"] }, { resources: ["file:///etc/*"] });
     expect(admitsTemplate(both, "file:///srv/{x}")).toBe(true);
@@ -255,10 +261,10 @@ describe("decisions", () => {
   });
 
   it("take the paths that the document's reader gave", () => {
-    const tool = { pattern: "a", at: at(), path: "servers.crm.tools[0]", except: [] };
+    const tool = { pattern: "a", at: at(), path: "servers.crm.tools[3]", except: [] };
     const short = { ...grant({ prompts: ["p"] }), path: "servers.crm", tools: [tool] };
     const policy = compilePolicy({ servers: { crm: { grants: [short], deny: denial() } } });
-    expect(policy.decide("crm", { kind: "tool", name: "a" })).toMatchObject({ rule: "servers.crm.tools[0]" });
+    expect(policy.decide("crm", { kind: "tool", name: "a" })).toMatchObject({ rule: "servers.crm.tools[3]" });
     expect(policy.decide("crm", { kind: "prompt", name: "p" })).toMatchObject({ rule: "servers.crm.prompts[0]" });
     expect(policy.decide("crm", { kind: "open" })).toMatchObject({ rule: "servers.crm" });
   });

@@ -378,7 +378,8 @@ describe("deadlines", () => {
     headers.send("POST /acme/tickets/mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ");
     const body = rig.raw();
     body.send(rig.request(post, ["Content-Length: 10"], "x"));
-    for (const client of [headers, body]) {
+    const silent = rig.raw();
+    for (const client of [headers, body, silent]) {
       await client.has("HTTP/1.1 408 Request Timeout");
       await client.has('"requestId"');
       await client.closed();

@@ -12,7 +12,7 @@ export interface ScriptedUpstream {
   close(): Promise<void>;
 }
 
-export type UpstreamHandler = (res: ServerResponse, request: SeenRequest, req: IncomingMessage) => void | Promise<void>;
+export type UpstreamHandler = (res: ServerResponse, request: SeenRequest) => unknown;
 
 export interface SeenRequest {
   readonly method: string;
@@ -39,7 +39,7 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
       requests.set(name, [...(requests.get(name) ?? []), request]);
       const handler = handlers.get(name);
       if (handler === undefined) res.writeHead(500).end();
-      else Promise.resolve(handler(res, request, req)).catch(() => res.destroy());
+      else Promise.resolve(handler(res, request)).catch(() => res.destroy());
     });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));

@@ -207,20 +207,26 @@ describe("the path is transparent", () => {
     expect(upstream.seen("one").length).toBe(count);
   });
 
-  it.each([405, 404, 400, 501])("C22 a GET that the server answers %i is asked once, and its answer passes", async (status) => {
-    const before = upstream.seen("two").length;
-    upstream.answer("two", (res, { method }) => {
-      if (method === "GET") res.writeHead(status, status === 405 ? { allow: "POST" } : {}).end();
-      else json(res, complete(1));
-    });
-    const target = stack.agentUrl("two");
-    const answer = await send(target, { bearer: stack.agentKey, method: "GET" });
-    expect(answer.status).toBe(status);
-    if (status === 405) expect(answer.headers.get("allow")).toBe("POST");
-    const posted = await send(target, { bearer: stack.agentKey, ...modernRequest(1, "tools/call", { name: "get_x" }) });
-    expect(posted.status).toBe(200);
-    expect(upstream.seen("two").length).toBe(before + 2);
-  });
+  it.each([405, 404, 400, 501])(
+    "C22 a GET that the server answers %i is asked once, and its answer passes",
+    async (status) => {
+      const before = upstream.seen("two").length;
+      upstream.answer("two", (res, { method }) => {
+        if (method === "GET") res.writeHead(status, status === 405 ? { allow: "POST" } : {}).end();
+        else json(res, complete(1));
+      });
+      const target = stack.agentUrl("two");
+      const answer = await send(target, { bearer: stack.agentKey, method: "GET" });
+      expect(answer.status).toBe(status);
+      if (status === 405) expect(answer.headers.get("allow")).toBe("POST");
+      const posted = await send(target, {
+        bearer: stack.agentKey,
+        ...modernRequest(1, "tools/call", { name: "get_x" }),
+      });
+      expect(posted.status).toBe(200);
+      expect(upstream.seen("two").length).toBe(before + 2);
+    },
+  );
 
   it.each([301, 302, 307, 308])("C23 a redirect (%i) is never followed and never shown", async (status) => {
     upstream.answer("three", (res) => json(res, complete(1)));
@@ -236,8 +242,6 @@ describe("the path is transparent", () => {
   });
 
   it("C02 a success without a result is an error with the caller's id", async () => {
-    const html = (): void => undefined;
-    html();
     const empty = [
       (): void => upstream.answer("one", (res) => res.writeHead(200, { "content-type": "application/json" }).end()),
       (): void => upstream.answer("one", (res) => res.writeHead(202).end()),
@@ -292,7 +296,10 @@ describe("the path is transparent", () => {
         res.end('id: 2\ndata: {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"mine"}}\n\n');
       } else {
         res.setHeader("mcp-session-id", "upstream-session");
-        json(res, '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}');
+        json(
+          res,
+          '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}',
+        );
       }
     });
     const opened = await send(url(), { bearer: stack.agentKey, body: initialize });
@@ -302,7 +309,11 @@ describe("the path is transparent", () => {
       send(stack.agentUrl(server), {
         bearer,
         method: "GET",
-        headers: { accept: "text/event-stream", "mcp-session-id": sessionId, "last-event-id": "e/1:ü".replace("ü", "u") },
+        headers: {
+          accept: "text/event-stream",
+          "mcp-session-id": sessionId,
+          "last-event-id": "e/1:u",
+        },
       });
     const before = upstream.seen("one").length;
     const altered = `${id.slice(0, -1)}${id.endsWith("A") ? "B" : "A"}`;

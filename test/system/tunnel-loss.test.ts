@@ -121,6 +121,20 @@ describe("when the tunnel is down", () => {
     expect(await stack.relay.ended).toBe(0);
   });
 
+  it("SIGTERM lets the calls that run through the relay end, and ends with 0", async () => {
+    stack = await start(false);
+    const url = stack.agentUrl("fixture");
+    const before = fixture.recorded.length;
+    const call = callTool(url, stack.agentKey, "test_tool_with_progress");
+    await until(() => fixture.recorded.length > before, "the call reaches the server");
+    stack.relay.signal("SIGTERM");
+    const answer = await call;
+    expect(answer.status).toBe(200);
+    expect(answer.text).toContain("Progress reported.");
+    expect(await stack.relay.ended).toBe(0);
+    expect(stack.gateway()?.exitCode()).toBeUndefined();
+  });
+
   it("C29 outlives agents that leave at any moment", async () => {
     stack = await start(false);
     const url = stack.agentUrl("fixture");

@@ -266,6 +266,15 @@ describe("faults of a gateway", () => {
     expect(taken.ends).toBe(1);
   });
 
+  it("an advert behind the go-away that ended the session changes nothing", async () => {
+    const subject = await asRelay();
+    const goAway = jsonFrame("05", 0, { reason: "SHUTDOWN", lastStream: 0, drainMs: 0 });
+    const advert = jsonFrame("08", 0, { rev: 9, draining: false, servers: [{ name: "late" }] });
+    subject.peer.send(hex(goAway, advert));
+    await subject.session.ended;
+    expect(subject.session.servers).toEqual(["tickets"]);
+  });
+
   it("a PONG that answers nothing is no echo", async () => {
     const subject = await asRelay();
     subject.peer.send(hex("04000000000000000008", "0000000000000001"));
@@ -342,6 +351,18 @@ describe("faults of a relay", () => {
     await until(() => subject.resets.length === 1, "the reset");
     expect(subject.resets[0]?.slice(0, 2)).toEqual([9, 3]);
     expect(subject.session.openStreamCount).toBe(4);
+  });
+
+  it("after the end of the session nothing in its message is acted upon", async () => {
+    const opened: string[] = [];
+    const subject = await asGateway((request) => {
+      opened.push(request.requestId);
+      return new Recorder();
+    });
+    const goAway = jsonFrame("05", 0, { reason: "REPLACED", lastStream: 1, drainMs: 0 });
+    subject.peer.send(hex(openFrame(1), goAway, openFrame(3)));
+    expect(await subject.session.ended).toEqual({ reason: "REPLACED", detail: "the peer said so", by: "peer" });
+    expect(opened).toEqual(["r-1"]);
   });
 
   it("a reset that crosses data in one message ends the stream once", async () => {

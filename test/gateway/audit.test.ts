@@ -1,0 +1,104 @@
+import { mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { AuditLog, type AuditSubject } from "../../src/gateway/audit.ts";
+import { silentLogger } from "../../src/telemetry/index.ts";
+import { ManualClock } from "../support/manual-clock.ts";
+
+const subject: AuditSubject = {
+  exchangeId: "boot-1",
+  requestId: "req-1",
+  principalId: "key:claude",
+  server: "tickets",
+  verb: "POST",
+  method: "tools/call",
+  name: "get_ticket",
+};
+
+function open(): { audit: AuditLog; read: () => Record<string, unknown>[] } {
+  const file = join(mkdtempSync(join(tmpdir(), "postern-audit-")), "audit.jsonl");
+  const audit = new AuditLog(
+    { target: { file }, onError: "deny" },
+    { tunnel: "acme", gateway: "edge-1", clock: new ManualClock(), logger: silentLogger },
+  );
+  const read = (): Record<string, unknown>[] =>
+    readFileSync(file, "utf8")
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+  return { audit, read };
+}
+
+const nobody = { onAudited: () => undefined };
+
+describe("audit records", () => {
+  it("have exactly the members that are documented, in a stable order", async () => {
+    const { audit, read } = open();
+    const text = audit.describe(subject);
+    audit.decision(
+      text,
+      { kind: "allow", rule: "servers.tickets.tools[0]", at: { file: "p.yaml", line: 3, column: 5 } },
+      nobody,
+    );
+    audit.decision(text, { kind: "deny", reason: "not-allowed", rule: undefined, at: undefined }, nobody);
+    audit.outcome(text, {
+      status: 200,
+      by: "upstream",
+      end: "complete",
+      bytesIn: 10,
+      bytesOut: 20,
+      firstByteMs: 1.23456,
+      durationMs: 2,
+    });
+    audit.outcome(text, {
+      status: undefined,
+      by: undefined,
+      end: "CANCEL",
+      bytesIn: 0,
+      bytesOut: 0,
+      firstByteMs: undefined,
+      durationMs: 2,
+    });
+    await audit.close();
+    const [allow, deny, outcome, cancelled] = read();
+    const shared = [
+      "event",
+      "position",
+      "time",
+      "gateway",
+      "tunnel",
+      "exchangeId",
+      "requestId",
+      "principal",
+      "server",
+      "verb",
+    ];
+    expect(Object.keys(allow ?? {})).toEqual([...shared, "method", "name", "decision", "rule", "at"]);
+    expect(Object.keys(deny ?? {})).toEqual([...shared, "method", "name", "decision", "reason"]);
+    expect(Object.keys(cancelled ?? {})).toEqual([
+      ...shared,
+      "method",
+      "name",
+      "end",
+      "bytesIn",
+      "bytesOut",
+      "durationMs",
+    ]);
+    expect(allow).toMatchObject({ at: "p.yaml:3:5", time: "2027-01-15T08:00:01.000Z", position: 1 });
+    expect(outcome).toMatchObject({ status: 200, by: "upstream", firstByteMs: 1.235, position: 3 });
+  });
+
+  it("stay one line of JSON each, whatever an agent calls things", async () => {
+    const { audit, read } = open();
+    const names = ['"},{"decision":"allow', "a\nb\r\u2028c", "\u0000\\", "\ud800", "x".repeat(5000)];
+    for (const name of names)
+      audit.decision(audit.describe({ ...subject, name, method: name }), { kind: "refused", reason: name }, nobody);
+    await audit.close();
+    const records = read();
+    expect(records).toHaveLength(names.length);
+    expect(records.slice(0, 4).map((record) => record["name"])).toEqual(names.slice(0, 4));
+    expect(records.every((record) => record["decision"] === "deny")).toBe(true);
+    expect(String(records[4]?.["name"])).toHaveLength(1025);
+  });
+});
