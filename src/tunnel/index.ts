@@ -9,14 +9,11 @@ export {
 } from "./dial.ts";
 export type { GatewayIdentity, Hello } from "./hello.ts";
 export {
-  defaultKeepalive,
-  defaultLimits,
   type KeepaliveOptions,
   type TunnelContext,
   type TunnelLimits,
   tunnelNameHeader,
   tunnelPath,
-  tunnelSubprotocol,
 } from "./options.ts";
 export { type Problem, refuseUpgrade } from "./refuse.ts";
 export {
@@ -28,7 +25,6 @@ export {
   type Principal,
   type Reset,
   type ResetCode,
-  resetCodes,
   type SessionEnd,
   type StreamHandler,
   type StreamSink,

@@ -29,7 +29,8 @@ describe("no tunnel", () => {
     for (const method of ["POST", "GET", "DELETE"]) {
       const started = performance.now();
       expect(await codeOf(await rig.fetch({ method }))).toEqual([503, -33010, "1"]);
-      expect(performance.now() - started).toBeLessThan(2_000);
+      // Nobody expects it: there is nothing to wait for.
+      expect(performance.now() - started).toBeLessThan(1_000);
     }
   });
 

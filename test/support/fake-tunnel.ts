@@ -99,6 +99,8 @@ export class FakeSession implements TunnelSession {
   /** What `openStream` says instead of opening. */
   refusal: Reset | undefined;
   goneAway: string | undefined;
+  /** False: every `write` of every stream asks the relay to wait. */
+  hasRoom = true;
   onStream: (stream: FakeStream) => void = () => undefined;
   readonly ended: Promise<SessionEnd>;
   #end: (end: SessionEnd) => void = () => undefined;
@@ -121,6 +123,7 @@ export class FakeSession implements TunnelSession {
   openStream(open: Open, sink: StreamSink): TunnelStream | Reset {
     if (this.refusal !== undefined) return this.refusal;
     const stream = new FakeStream(this.streams.length * 2 + 1, open, sink);
+    stream.hasRoom = this.hasRoom;
     this.streams.push(stream);
     // A gateway answers in a later turn than the one in which the stream was opened.
     setImmediate(() => this.onStream(stream));
