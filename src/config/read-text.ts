@@ -17,9 +17,7 @@ function readBytes(file: string): Buffer | Problem {
     const descriptor = openSync(file, "r");
     try {
       // Judged on the open file: a name can change its meaning between two looks.
-      const stat = fstatSync(descriptor);
-      if (!stat.isFile()) return atStart(file, "is no regular file", "the path of a YAML file");
-      if (stat.size > maxFileBytes) return tooLarge(file);
+      if (!fstatSync(descriptor).isFile()) return atStart(file, "is no regular file", "the path of a YAML file");
       return readUpTo(descriptor, maxFileBytes + 1) ?? tooLarge(file);
     } finally {
       closeSync(descriptor);
@@ -29,7 +27,7 @@ function readBytes(file: string): Buffer | Problem {
   }
 }
 
-/** Undefined: there was more than `limit - 1` bytes. A file in /proc says size 0, so its size proves nothing. */
+/** Undefined: there were `limit` bytes or more. The size that a file claims is not asked: in /proc it is 0. */
 function readUpTo(descriptor: number, limit: number): Buffer | undefined {
   const bytes = Buffer.alloc(limit);
   let length = 0;

@@ -249,13 +249,19 @@ describe("answers that never pass", () => {
     expect(h.log).toContain("encoded");
   });
 
-  it("an answer with two content types is 502", async () => {
-    const h = await start((_request, response) => {
-      response.setHeader("content-type", ["application/json", "text/event-stream"]);
+  it.each([
+    ["content-type", ["application/json", "text/event-stream"]],
+    ["mcp-session-id", ["s-1", "s-2"]],
+    ["retry-after", ["1", "2"]],
+  ])("an answer with two values of %s is 502", async (name, values) => {
+    const h = await start((request, response) => {
+      response.setHeader("content-type", "application/json");
+      response.setHeader(name, values);
       response.writeHead(200);
-      response.end("{}");
+      response.end(`{"jsonrpc":"2.0","id":${idOf(request.body)},"result":{}}`);
     });
     expect((await h.call({ body: toolCall("get_x") })).head?.status).toBe(502);
+    expect(h.log).toContain("repeats");
   });
 
   it("headers outside the list do not pass", async () => {
@@ -544,6 +550,15 @@ describe("agents that leave", () => {
     expect(unhandled).toEqual([]);
     await until(() => h.audit.filter(({ event }) => event === "outcome").length === 20, "outcomes");
     expect(h.audit.filter((line) => line["end"] === "CANCEL")).toHaveLength(5);
+  });
+
+  it("C29 an agent that left before its decision was recorded costs no call", async () => {
+    const h = await start(echoResult);
+    h.begin({ body: toolCall("get_left") }).cancel();
+    await h.call({ body: toolCall("get_stayed") });
+    expect(h.upstream.seen.map((seen) => seen.body.toString())).toEqual([toolCall("get_stayed")]);
+    await until(() => h.audit.length === 4, "records");
+    expect(h.audit.find(({ event }) => event === "outcome")).toMatchObject({ name: "get_left", end: "CANCEL" });
   });
 
   it("C29 leaving at any moment leaves nothing behind", async () => {

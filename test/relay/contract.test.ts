@@ -451,4 +451,25 @@ describe("sizes", () => {
     session.last.answer("{}");
     expect((await sent).status).toBe(200);
   });
+
+  it("reads on what is left of an upload that was answered early, so that the next request gets through", async () => {
+    session.hasRoom = false;
+    session.onStream = (stream) => stream.answer('"early"', 400);
+    const client = rig.raw();
+    client.send(rig.request("POST /acme/tickets/mcp HTTP/1.1", ["Content-Length: 1000000"], "y".repeat(1_000_000)));
+    await client.has("HTTP/1.1 400");
+    expect(session.last.resetBy?.code).toBe("CANCEL");
+    session.onStream = (stream) => stream.answer('"next"');
+    client.send(rig.request("POST /acme/tickets/mcp HTTP/1.1", [], "{}"));
+    await client.has('"next"');
+  });
+
+  it("does not read a refused body for ever", async () => {
+    const stranger = rig.raw();
+    const headers = ["Authorization: Bearer x", "Content-Length: 100000000"];
+    stranger.send(rig.request("POST /acme/tickets/mcp HTTP/1.1", headers));
+    await stranger.has("HTTP/1.1 401");
+    stranger.send(Buffer.alloc(20 * 1024 * 1024));
+    await until(() => stranger.isClosed, "the stranger is cut", 3_000);
+  });
 });

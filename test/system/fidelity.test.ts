@@ -334,7 +334,7 @@ describe("the path is transparent", () => {
     expect(seenLast()?.headers["last-event-id"]).toBe("e/1:u");
   });
 
-  it("C11 an agent that leaves releases the server's request within 100 ms of hearing of it", async () => {
+  it("C11 an agent that leaves releases the server's request at once", async () => {
     upstream.answer("one", (res) => {
       res.writeHead(200, { "content-type": "text/event-stream" });
       res.write(": waiting\n\n");
