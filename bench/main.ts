@@ -4,7 +4,7 @@ import { parseArgs } from "node:util";
 import { modernRequest } from "../test/support/agent-requests.ts";
 import { type Stack, startStack } from "../test/support/stack.ts";
 import type { Job, LoadResult } from "./load.ts";
-import { type Listening, type LoadGenerator, startListening, startLoadGenerator } from "./processes.ts";
+import { cpuSeconds, type Listening, type LoadGenerator, startListening, startLoadGenerator } from "./processes.ts";
 import { median, printTable, type Row, type Table } from "./report.ts";
 
 /**
@@ -18,6 +18,8 @@ const { values: flags } = parseArgs({
     short: { type: "boolean", default: false },
     peer: { type: "string", multiple: true, default: [] },
     "upstream-port": { type: "string", default: "0" },
+    /** A folder for CPU profiles of relay and gateway. */
+    profile: { type: "string" },
     "without-postern": { type: "boolean", default: false },
   },
 });
@@ -37,6 +39,8 @@ interface Target {
   readonly name: string;
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
+  /** The processes between the load and the upstream. */
+  readonly pids: readonly number[];
   /** Somebody else's: when it fails, its row is missing and the run goes on. */
   readonly isPeer?: boolean;
 }
@@ -63,18 +67,25 @@ function job(
   };
 }
 
-async function measured(generator: LoadGenerator, target: Target, work: Job): Promise<LoadResult> {
+interface Measured extends LoadResult {
+  readonly cpuUsPerCall: number | undefined;
+}
+
+async function measured(generator: LoadGenerator, target: Target, work: Job): Promise<Measured> {
+  const before = cpuSeconds(target.pids);
   const result = await generator.perform(work);
+  const after = cpuSeconds(target.pids);
   if (result.failures > 0) throw new Error(`${target.name}: ${result.failures} failures, the first: ${result.failure}`);
   if (result.calls === 0) throw new Error(`${target.name}: no call ended`);
-  return result;
+  const isKnown = before !== undefined && after !== undefined && target.pids.length > 0;
+  return { ...result, cpuUsPerCall: isKnown ? ((after - before) * 1e6) / result.calls : undefined };
 }
 
 async function keepResult(
-  results: Map<string, LoadResult[]>,
-  list: LoadResult[],
+  results: Map<string, Measured[]>,
+  list: Measured[],
   target: Target,
-  once: (target: Target) => Promise<LoadResult>,
+  once: (target: Target) => Promise<Measured>,
 ): Promise<void> {
   try {
     list.push(await once(target));
@@ -89,9 +100,9 @@ async function keepResult(
 async function inRounds(
   targets: readonly Target[],
   rounds: number,
-  once: (target: Target) => Promise<LoadResult>,
-): Promise<Map<string, LoadResult[]>> {
-  const results = new Map<string, LoadResult[]>(targets.map(({ name }) => [name, []]));
+  once: (target: Target) => Promise<Measured>,
+): Promise<Map<string, Measured[]>> {
+  const results = new Map<string, Measured[]>(targets.map(({ name }) => [name, []]));
   for (let round = 0; round < rounds; round += 1) {
     for (let i = 0; i < targets.length; i += 1) {
       const target = targets[(round + i) % targets.length];
@@ -102,11 +113,16 @@ async function inRounds(
   return results;
 }
 
+function medianOfKnown(values: readonly (number | undefined)[]): number | undefined {
+  const known = values.filter((value) => value !== undefined);
+  return known.length === 0 ? undefined : median(known);
+}
+
 function tableOf(
   title: string,
   unit: Table["unit"],
-  results: Map<string, LoadResult[]>,
-  read: (result: LoadResult) => { readonly rate: number; readonly medianMs: number; readonly p99Ms: number },
+  results: Map<string, Measured[]>,
+  read: (result: Measured) => { readonly rate: number; readonly medianMs: number; readonly p99Ms: number },
 ): Table {
   const withResults = [...results].filter(([, list]) => list.length > 0);
   const rows = withResults.map(([target, list]): Row => {
@@ -117,6 +133,7 @@ function tableOf(
       perSecond: median(values.map(({ rate }) => rate)),
       medianMs: median(values.map(({ medianMs }) => medianMs)),
       p99Ms: median(values.map(({ p99Ms }) => p99Ms)),
+      cpuUsPerCall: medianOfKnown(list.map(({ cpuUsPerCall }) => cpuUsPerCall)),
       lowest: Math.min(...compared),
       highest: Math.max(...compared),
       ratio: undefined,
@@ -170,6 +187,7 @@ async function measureBig(generator: LoadGenerator, targets: readonly Target[]):
 async function startPostern(upstream: Listening): Promise<Stack> {
   const url = `http://127.0.0.1:${upstream.port}/mcp`;
   return startStack({
+    nodeArgs: flags.profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${flags.profile}`],
     secretFiles: { "upstream-token": randomBytes(32).toString("base64url") },
     servers: { tickets: { url, credential: { type: "bearer", token: { file: "./upstream-token" } } } },
     policy: {
@@ -186,7 +204,7 @@ function peerTargets(): Target[] {
   return flags.peer.map((text) => {
     const at = text.indexOf("=");
     if (at < 1 || !/^http:\/\/./.test(text.slice(at + 1))) throw new Error(usage);
-    return { name: text.slice(0, at), url: text.slice(at + 1), headers: {}, isPeer: true };
+    return { name: text.slice(0, at), url: text.slice(at + 1), headers: {}, pids: [], isPeer: true };
   });
 }
 
@@ -221,18 +239,20 @@ async function main(): Promise<void> {
   const inner = await startListening("./hop.ts", { TARGET: `http://127.0.0.1:${upstream.port}` });
   const outer = await startListening("./hop.ts", { TARGET: `http://127.0.0.1:${inner.port}` });
   const generator = startLoadGenerator();
-  const plain = (name: string, port: number): Target => ({
+  const plain = (name: string, port: number, pids: readonly number[]): Target => ({
     name,
     url: `http://127.0.0.1:${port}/mcp`,
     headers: {},
+    pids,
   });
   let stack: Stack | undefined;
   try {
     if (!flags["without-postern"]) stack = await startPostern(upstream);
-    const targets = [plain("direct", upstream.port), plain(referenceName, outer.port)];
+    const targets = [plain("direct", upstream.port, []), plain(referenceName, outer.port, [outer.pid, inner.pid])];
     if (stack !== undefined) {
       const headers = { authorization: `Bearer ${stack.agentKey}` };
-      targets.push({ name: "Postern", url: stack.agentUrl("tickets"), headers });
+      const pids = [stack.relay.pid, stack.gateway()?.pid ?? -1];
+      targets.push({ name: "Postern", url: stack.agentUrl("tickets"), headers, pids });
     }
     const machine = describeMachine();
     if (!flags.json) console.log(`${machine.summary}; ${pace.rounds} rounds`);

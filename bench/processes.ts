@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { createInterface, type Interface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Job, LoadResult } from "./load.ts";
@@ -20,6 +21,7 @@ function linesOf(child: ChildProcess): Interface {
 
 export interface Listening {
   readonly port: number;
+  readonly pid: number;
   stop(): void;
 }
 
@@ -34,7 +36,7 @@ export async function startListening(script: string, env: Readonly<Record<string
       resolve(Number(line));
     });
   });
-  return { port, stop: () => void child.kill() };
+  return { port, pid: child.pid ?? -1, stop: () => void child.kill() };
 }
 
 export interface LoadGenerator {
@@ -59,4 +61,21 @@ export function startLoadGenerator(): LoadGenerator {
       }),
     stop: () => void child.kill(),
   };
+}
+
+/** Linux counts in hundredths of a second, whatever its kernel was built for. */
+const ticksPerSecond = 100;
+
+/** CPU seconds, user and system, that these processes have used so far; undefined where there is no /proc. */
+export function cpuSeconds(pids: readonly number[]): number | undefined {
+  try {
+    const ticks = pids.map((pid) => {
+      // Fields 14 and 15; the name in field 2 may hold spaces, so the count starts behind it.
+      const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+      return Number(fields[11]) + Number(fields[12]);
+    });
+    return ticks.reduce((sum, count) => sum + count, 0) / ticksPerSecond;
+  } catch {
+    return undefined;
+  }
 }

@@ -8,6 +8,8 @@ export interface Row {
   /** Lowest and highest `perSecond` of a round. */
   readonly lowest: number;
   readonly highest: number;
+  /** CPU of the processes in the middle, user and system, per call; undefined where nobody is in the middle. */
+  readonly cpuUsPerCall: number | undefined;
   /** Against two plain hops: above 1 is better. */
   readonly ratio: number | undefined;
 }
@@ -31,11 +33,12 @@ const number = (value: number, digits: number): string =>
 export function printTable({ title, unit, rows }: Table): void {
   const isTime = unit === "ms";
   console.log(`\n${title}`);
-  const heads = isTime ? ["median ms", "p99 ms", "spread"] : [unit, "median ms", "p99 ms", "spread"];
+  const heads = [...(isTime ? [] : [unit]), "median ms", "p99 ms", "CPU µs/call", "spread"];
   console.log(`  ${"".padEnd(14)}${heads.map((name) => name.padStart(14)).join("")}${"to two hops".padStart(14)}`);
   for (const row of rows) {
     const spread = `${number(row.lowest, isTime ? 2 : 0)}–${number(row.highest, isTime ? 2 : 0)}`;
-    const cells = [number(row.medianMs, 2), number(row.p99Ms, 2), spread];
+    const cpu = row.cpuUsPerCall === undefined ? "-" : number(row.cpuUsPerCall, 0);
+    const cells = [number(row.medianMs, 2), number(row.p99Ms, 2), cpu, spread];
     if (!isTime) cells.unshift(number(row.perSecond, 0));
     const ratio = row.ratio === undefined ? "-" : `${number(row.ratio, 2)}x`;
     console.log(`  ${row.target.padEnd(14)}${cells.map((cell) => cell.padStart(14)).join("")}${ratio.padStart(14)}`);

@@ -38,6 +38,8 @@ export interface StackOptions {
   readonly extraAgents?: Readonly<Record<string, MintedToken>>;
   /** Start the relay only. */
   readonly withoutGateway?: boolean;
+  /** For Node itself, such as `--expose-gc` or `--cpu-prof`. */
+  readonly nodeArgs?: readonly string[];
 }
 
 /** A relay and a gateway as real processes on loopback, with one tunnel `acme` and one agent key. */
@@ -189,7 +191,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
   const relayAdmin = `http://127.0.0.1:${ports.relayAdmin}`;
   const gatewayAdmin = `http://127.0.0.1:${ports.gatewayAdmin}`;
   const run = (part: "relay" | "gateway", env: Readonly<Record<string, string>>): Child => {
-    const args = [binary, part, "-c", join(dir, `${part}.yaml`)];
+    const args = [...(options.nodeArgs ?? []), binary, part, "-c", join(dir, `${part}.yaml`)];
     const child = startChild({ name: part, command: process.execPath, args, env });
     children.push(child);
     return child;
