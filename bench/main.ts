@@ -3,6 +3,7 @@ import { cpus, loadavg } from "node:os";
 import { parseArgs } from "node:util";
 import { modernRequest } from "../test/support/agent-requests.ts";
 import { type Stack, startStack } from "../test/support/stack.ts";
+import { judgeTables } from "./gate.ts";
 import type { Job, LoadResult } from "./load.ts";
 import { cpuSeconds, type Listening, type LoadGenerator, startListening, startLoadGenerator } from "./processes.ts";
 import { median, printTable, type Row, type Table } from "./report.ts";
@@ -18,6 +19,8 @@ const { values: flags } = parseArgs({
     short: { type: "boolean", default: false },
     peer: { type: "string", multiple: true, default: [] },
     "upstream-port": { type: "string", default: "0" },
+    /** Fail when Postern falls below what it must reach, less a margin for noise. */
+    gate: { type: "boolean", default: false },
     /** A folder for CPU profiles of relay and gateway. */
     profile: { type: "string" },
     "without-postern": { type: "boolean", default: false },
@@ -33,6 +36,7 @@ const pace = flags.short
 const concurrencies = [1, 32, 128] as const;
 const referenceName = "two hops";
 const megabyte = 1_000_000;
+const gateMargin = 0.3;
 
 /** A way to the upstream. */
 interface Target {
@@ -118,48 +122,52 @@ function medianOfKnown(values: readonly (number | undefined)[]): number | undefi
   return known.length === 0 ? undefined : median(known);
 }
 
+type Read = (result: LoadResult) => { readonly rate: number; readonly medianMs: number; readonly p99Ms: number };
+
 function tableOf(
   title: string,
   unit: Table["unit"],
   results: Map<string, Measured[]>,
-  read: (result: Measured) => { readonly rate: number; readonly medianMs: number; readonly p99Ms: number },
+  read: Read,
+  compares: "rates" | "medians" = unit === "ms" ? "medians" : "rates",
 ): Table {
-  const withResults = [...results].filter(([, list]) => list.length > 0);
-  const rows = withResults.map(([target, list]): Row => {
-    const values = list.map(read);
-    const compared = values.map(({ rate, medianMs }) => (unit === "ms" ? medianMs : rate));
-    return {
-      target,
-      perSecond: median(values.map(({ rate }) => rate)),
-      medianMs: median(values.map(({ medianMs }) => medianMs)),
-      p99Ms: median(values.map(({ p99Ms }) => p99Ms)),
-      cpuUsPerCall: medianOfKnown(list.map(({ cpuUsPerCall }) => cpuUsPerCall)),
-      lowest: Math.min(...compared),
-      highest: Math.max(...compared),
-      ratio: undefined,
-    };
-  });
-  const reference = rows.find(({ target }) => target === referenceName);
-  return {
-    title,
-    unit,
-    rows: rows.map((row) => {
-      if (reference === undefined) return row;
-      const ratio = unit === "ms" ? reference.medianMs / row.medianMs : row.perSecond / reference.perSecond;
-      return { ...row, ratio };
-    }),
-  };
+  const reference = (results.get(referenceName) ?? []).map(read);
+  const rows = [...results]
+    .filter(([, list]) => list.length > 0)
+    .map(([target, list]): Row => {
+      const values = list.map(read);
+      const shown = values.map(({ rate, medianMs }) => (unit === "ms" ? medianMs : rate));
+      return {
+        target,
+        perSecond: median(values.map(({ rate }) => rate)),
+        medianMs: median(values.map(({ medianMs }) => medianMs)),
+        p99Ms: median(values.map(({ p99Ms }) => p99Ms)),
+        cpuUsPerCall: medianOfKnown(list.map(({ cpuUsPerCall }) => cpuUsPerCall)),
+        lowest: Math.min(...shown),
+        highest: Math.max(...shown),
+        // Round by round, so that what slows a whole round down cancels out.
+        ratio: medianOfKnown(values.map((value, round) => ratioOf(value, reference[round], compares))),
+      };
+    });
+  return { title, unit, rows };
+}
+
+function ratioOf(
+  value: ReturnType<Read>,
+  reference: ReturnType<Read> | undefined,
+  compares: "rates" | "medians",
+): number | undefined {
+  if (reference === undefined) return undefined;
+  return compares === "rates" ? value.rate / reference.rate : reference.medianMs / value.medianMs;
 }
 
 async function measureSmall(generator: LoadGenerator, targets: readonly Target[], concurrency: number): Promise<Table> {
   const results = await inRounds(targets, pace.rounds, (target) =>
     measured(generator, target, job(target, "small", { concurrency, durationMs: pace.roundMs })),
   );
-  return tableOf(`small tools/call, ${concurrency} in parallel, answers of 1 KB`, "calls/s", results, (result) => ({
-    rate: result.calls / result.seconds,
-    medianMs: result.medianMs,
-    p99Ms: result.p99Ms,
-  }));
+  const title = `small tools/call, ${concurrency} in parallel, answers of 1 KB`;
+  const read: Read = ({ calls, seconds, medianMs, p99Ms }) => ({ rate: calls / seconds, medianMs, p99Ms });
+  return tableOf(title, "calls/s", results, read, concurrency === 1 ? "medians" : "rates");
 }
 
 async function measureStream(generator: LoadGenerator, targets: readonly Target[]): Promise<Table> {
@@ -233,6 +241,14 @@ function describeMachine(): { readonly summary: string; readonly isBusy: boolean
   return { summary: `Node ${process.version}, ${cores} cores, ${model}, load ${load.toFixed(1)}${warning}`, isBusy };
 }
 
+function applyGate(tables: readonly Table[]): void {
+  console.log("");
+  for (const { title, reached, limit, isKept } of judgeTables(tables, gateMargin)) {
+    console.log(`${isKept ? "kept  " : "BROKEN"} ${reached.toFixed(2)} against ${limit.toFixed(2)}: ${title}`);
+    if (!isKept) process.exitCode = 1;
+  }
+}
+
 async function main(): Promise<void> {
   const peers = peerTargets();
   const upstream = await startListening("./upstream.ts", { PORT: flags["upstream-port"] });
@@ -258,6 +274,7 @@ async function main(): Promise<void> {
     if (!flags.json) console.log(`${machine.summary}; ${pace.rounds} rounds`);
     const tables = await measureAll(generator, [...targets, ...peers]);
     if (flags.json) console.log(JSON.stringify({ machine, pace, tables }, undefined, 2));
+    if (flags.gate) applyGate(tables);
   } finally {
     await stack?.stop();
     generator.stop();
