@@ -47,6 +47,17 @@ export class Cached<T> {
     return held !== undefined && now < held.freshUntil ? held.value : this.#getLate(now, held);
   }
 
+  /**
+   * Loads anew, however fresh the value is: whoever asks has seen it refused. Joins a load that runs already; while a
+   * failure is remembered there is no load, but the old value or that failure.
+   */
+  async reload(): Promise<T> {
+    const now = this.#options.clock.now();
+    if (this.#flight !== undefined || this.#failure === undefined || now >= this.#retryAt) return await this.#load();
+    if (this.#held !== undefined && now < this.#held.staleUntil) return this.#held.value;
+    throw this.#failure;
+  }
+
   #getLate(now: number, held: Held<T> | undefined): T | Promise<T> {
     const waits = this.#failure !== undefined && now < this.#retryAt;
     if (held !== undefined && now < held.staleUntil) {

@@ -3,7 +3,8 @@ import type { Logger } from "../telemetry/index.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import { type CredentialOptions, describeSource, type Source, type VaultOptions, type VaultSource } from "./options.ts";
-import { type Injection, type Shape, shapeOf } from "./shapes.ts";
+import { noCredential, type SecretReader, type ServerCredential, ShapedCredential } from "./server-credential.ts";
+import { shapeOf } from "./shapes.ts";
 import { type Environment, LocalReader } from "./sources.ts";
 import { TokenManager } from "./vault-auth.ts";
 import { KvReader, type KvRecord } from "./vault-kv.ts";
@@ -23,16 +24,6 @@ export interface CredentialsOptions {
   readonly env: Environment;
 }
 
-export interface ServerCredential {
-  /**
-   * What to add to one upstream call: at once while the secret is at hand, else a promise. Throws or rejects with
-   * `CredentialError`; then the call must not be made. Read it for every call, it changes when the secret does.
-   */
-  inject(): Injection | Promise<Injection>;
-  /** Lower-case names of the headers it sets, which agents must not send. */
-  headerNames(): readonly string[];
-}
-
 export interface Credentials {
   /** Throws `not-configured` for a server that was not among the options. */
   forServer(server: string): ServerCredential;
@@ -41,9 +32,6 @@ export interface Credentials {
   /** Ends requests and timers; revokes a token that we logged in for, if the store answers within 2 s. */
   close(): Promise<void>;
 }
-
-/** A secret as a server's credential sees it: the same object until it changes. */
-type ReadSource = () => Secret | Promise<Secret>;
 
 /** How long a file is not read again. */
 const fileFreshMs = 1_000;
@@ -70,13 +58,10 @@ export function createCredentials(options: CredentialsOptions): Credentials {
       if (found !== undefined) return found;
       throw new CredentialError("not-configured", `server ${server} is not configured`, "name it under servers");
     },
-    read: async (source) => ("vault" in source ? await readerOf(store, source)() : await reader.read(source)),
+    read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
     close: async () => await store?.close(),
   };
 }
-
-const noInjection: Injection = { headers: [] };
-const noCredential: ServerCredential = { inject: () => noInjection, headerNames: () => [] };
 
 function openCredential(
   server: string,
@@ -85,13 +70,14 @@ function openCredential(
   reader: LocalReader,
   store: Store | undefined,
 ): ServerCredential {
-  const source = credential.type === "bearer" ? credential.token : credential.value;
-  const logger = options.logger.with({ server });
-  const read = "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
-  return new ShapedCredential(shapeOf(credential), read, describeSource(source), logger);
+  const shape = shapeOf(credential);
+  const readers = shape.sources.map((source) =>
+    "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader),
+  );
+  return new ShapedCredential(shape, readers, { clock: options.clock, logger: options.logger.with({ server }) });
 }
 
-function readerOf(store: Store | undefined, source: VaultSource): ReadSource {
+function readerOf(store: Store | undefined, source: VaultSource): SecretReader {
   if (store !== undefined) return store.open(source);
   throw new CredentialError("not-configured", `${describeSource(source)} needs a store`, "write the section vault");
 }
@@ -101,75 +87,11 @@ function localReaderOf(
   source: Exclude<Source, VaultSource>,
   options: CredentialsOptions,
   reader: LocalReader,
-): ReadSource {
+): SecretReader {
   const freshMs = "env" in source ? Number.POSITIVE_INFINITY : fileFreshMs;
   const { clock, random } = options;
   const cached = new Cached({ load: () => reader.read(source), freshMs, staleForMs: 0, clock, random });
-  return () => cached.get();
-}
-
-class ShapedCredential implements ServerCredential {
-  readonly #shape: Shape;
-  readonly #read: ReadSource;
-  readonly #place: string;
-  readonly #logger: Logger;
-  readonly #names: readonly string[];
-  #last: { readonly secret: Secret; readonly injection: Injection } | undefined;
-  #failure: string | undefined;
-
-  constructor(shape: Shape, read: ReadSource, place: string, logger: Logger) {
-    this.#shape = shape;
-    this.#read = read;
-    this.#place = place;
-    this.#logger = logger;
-    this.#names = [shape.name.toLowerCase()];
-  }
-
-  headerNames(): readonly string[] {
-    return this.#names;
-  }
-
-  inject(): Injection | Promise<Injection> {
-    try {
-      const secret = this.#read();
-      return secret instanceof Promise ? this.#injectLater(secret) : this.#build(secret);
-    } catch (error) {
-      throw this.#report(error);
-    }
-  }
-
-  async #injectLater(secret: Promise<Secret>): Promise<Injection> {
-    try {
-      return this.#build(await secret);
-    } catch (error) {
-      throw this.#report(error);
-    }
-  }
-
-  #build(secret: Secret): Injection {
-    if (this.#last?.secret === secret) return this.#last.injection;
-    const injection = this.#shape.build(secret, this.#place);
-    this.#last = { secret, injection };
-    this.#failure = undefined;
-    return injection;
-  }
-
-  /** One log line per run of one failure; each call still gets the error. */
-  #report(error: unknown): unknown {
-    if (!(error instanceof CredentialError)) return error;
-    this.#last = undefined;
-    if (this.#failure !== error.message) {
-      this.#failure = error.message;
-      const { code, cure, message, status } = error;
-      this.#logger.error("credential failed", {
-        code,
-        cure,
-        reason: message,
-        ...(status === undefined ? {} : { status }),
-      });
-    }
-    return error;
-  }
+  return { read: () => cached.get(), reload: () => cached.reload() };
 }
 
 /** One Vault or OpenBao server, and what was read from it. */
@@ -200,14 +122,17 @@ class Store {
   }
 
   /** Sources that name the same entry share one read. */
-  open(source: VaultSource): ReadSource {
+  open(source: VaultSource): SecretReader {
     const { mount, path, field } = source.vault;
     const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
     const record = this.#records.get(key) ?? this.#cache(mount, path);
     this.#records.set(key, record);
-    return () => {
-      const value = record.get();
-      return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
+    return {
+      read() {
+        const value = record.get();
+        return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
+      },
+      reload: async () => (await record.reload()).field(field),
     };
   }
 

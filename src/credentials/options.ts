@@ -31,7 +31,20 @@ export interface HeaderOptions {
   readonly prefix?: string | undefined;
 }
 
-export type CredentialOptions = BearerOptions | HeaderOptions;
+/** `Authorization: Basic` (RFC 7617), in UTF-8. A text is the user name itself; the password is always read. */
+export interface BasicOptions {
+  readonly type: "basic";
+  readonly username: string | Source;
+  readonly password: Source;
+}
+
+/** Several headers by name. A text is the value itself. */
+export interface HeadersOptions {
+  readonly type: "headers";
+  readonly headers: Readonly<Record<string, string | Source>>;
+}
+
+export type CredentialOptions = BearerOptions | HeaderOptions | BasicOptions | HeadersOptions;
 
 export interface TokenAuthOptions {
   readonly method: "token";

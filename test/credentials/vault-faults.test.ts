@@ -305,7 +305,7 @@ describe("options that cannot work", () => {
     const { credentials } = open({ servers: { plain: undefined } });
     expect(refusal(() => credentials.forServer("other")).code).toBe("not-configured");
     expect(refusal(() => credentials.forServer("constructor")).code).toBe("not-configured");
-    expect(credentials.forServer("plain").inject()).toEqual({ headers: [] });
+    expect(credentials.forServer("plain").inject()).toEqual({ headers: [], secrets: [] });
     expect(credentials.forServer("plain").headerNames()).toEqual([]);
   });
 });

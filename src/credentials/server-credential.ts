@@ -1,0 +1,180 @@
+/**
+ * The credential of one server: secrets in, headers out.
+ *
+ * 1. While nothing changed, `inject` gives the same object at once; whatever is read anew makes another.
+ * 2. However many calls are refused together, one re-read runs; a call whose injection is older than the current one
+ *    is given the current one.
+ */
+import type { Clock, Secret } from "../lib/index.ts";
+import type { Logger } from "../telemetry/index.ts";
+import { CredentialError } from "./errors.ts";
+import type { Injection, Shape } from "./shapes.ts";
+
+export interface ServerCredential {
+  /**
+   * What to add to one upstream call: at once while the secret is at hand, else a promise. Throws or rejects with
+   * `CredentialError`; then the call must not be made. Read it for every call, it changes when the secret does.
+   */
+  inject(): Injection | Promise<Injection>;
+  /**
+   * What to try after the server refused `failed`: read anew, once for all who ask together. With the same headers as
+   * `failed` another try is of no use. Throws or rejects with `CredentialError`.
+   */
+  refresh(failed: Injection): Injection | Promise<Injection>;
+  /** Lower-case names of the headers it sets, which agents must not send. */
+  headerNames(): readonly string[];
+}
+
+/** A place that a secret is read from. */
+export interface SecretReader {
+  /** The same object until it was read anew. */
+  read(): Secret | Promise<Secret>;
+  /** Read now, whatever is at hand. */
+  reload(): Promise<Secret>;
+}
+
+const noInjection: Injection = { headers: [], secrets: [] };
+
+/** Of a server that is called without a credential. */
+export const noCredential: ServerCredential = {
+  inject: () => noInjection,
+  refresh: () => noInjection,
+  headerNames: () => [],
+};
+
+/** Re-reads that brought nothing new: the first two are free, then a wrong secret must not turn calls into reads. */
+const freeRereads = 2;
+const rereadPauseMs = 250;
+const maxRereadPauseMs = 10_000;
+
+export class ShapedCredential implements ServerCredential {
+  readonly #shape: Shape;
+  readonly #readers: readonly SecretReader[];
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #names: readonly string[];
+  #last: Injection | undefined;
+  #failure: string | undefined;
+  #reread: Promise<Injection> | undefined;
+  #fruitless = 0;
+  #rereadAt = Number.NEGATIVE_INFINITY;
+
+  /** `readers`: one for each of the shape's sources. */
+  constructor(
+    shape: Shape,
+    readers: readonly SecretReader[],
+    deps: { readonly clock: Clock; readonly logger: Logger },
+  ) {
+    this.#shape = shape;
+    this.#readers = readers;
+    this.#clock = deps.clock;
+    this.#logger = deps.logger;
+    this.#names = shape.names.map((name) => name.toLowerCase());
+  }
+
+  headerNames(): readonly string[] {
+    return this.#names;
+  }
+
+  inject(): Injection | Promise<Injection> {
+    try {
+      return this.#take();
+    } catch (error) {
+      throw this.#report(error);
+    }
+  }
+
+  refresh(failed: Injection): Injection | Promise<Injection> {
+    if (this.#reread !== undefined) return this.#reread;
+    const current = this.#last;
+    if (current !== undefined && current !== failed) return current;
+    if (this.#readers.length === 0 || this.#clock.now() < this.#rereadAt) return failed;
+    this.#reread = this.#readAnew(failed);
+    return this.#reread;
+  }
+
+  async #readAnew(failed: Injection): Promise<Injection> {
+    try {
+      const secrets = await Promise.all(this.#readers.map((reader) => reader.reload()));
+      const injection = this.#build(secrets);
+      this.#count(hasSameHeaders(failed, injection));
+      return injection;
+    } catch (error) {
+      this.#count(true);
+      throw this.#report(error);
+    } finally {
+      this.#reread = undefined;
+    }
+  }
+
+  #count(isFruitless: boolean): void {
+    this.#fruitless = isFruitless ? this.#fruitless + 1 : 0;
+    if (this.#fruitless < freeRereads) return;
+    const pause = Math.min(maxRereadPauseMs, rereadPauseMs * 2 ** (this.#fruitless - freeRereads));
+    this.#rereadAt = this.#clock.now() + pause;
+  }
+
+  /** Reads every part; while none of them is another object than last time, nothing is made. */
+  #take(): Injection | Promise<Injection> {
+    const last = this.#last;
+    const [reader] = this.#readers;
+    if (reader === undefined || this.#readers.length > 1) return this.#takeAll();
+    const secret = reader.read();
+    if (secret instanceof Promise) return this.#takeLater([secret]);
+    return last !== undefined && last.secrets[0] === secret ? last : this.#build([secret]);
+  }
+
+  #takeAll(): Injection | Promise<Injection> {
+    const secrets = this.#readers.map(readSafely);
+    return secrets.some((secret) => secret instanceof Promise)
+      ? this.#takeLater(secrets)
+      : this.#build(secrets as Secret[]);
+  }
+
+  async #takeLater(secrets: readonly (Secret | Promise<Secret>)[]): Promise<Injection> {
+    try {
+      return this.#build(await Promise.all(secrets));
+    } catch (error) {
+      throw this.#report(error);
+    }
+  }
+
+  #build(secrets: readonly Secret[]): Injection {
+    const last = this.#last;
+    if (last !== undefined && secrets.every((secret, i) => last.secrets[i] === secret)) return last;
+    const injection = this.#shape.build(secrets);
+    this.#last = injection;
+    this.#failure = undefined;
+    return injection;
+  }
+
+  /** One log line per run of one failure; each call still gets the error. */
+  #report(error: unknown): unknown {
+    if (!(error instanceof CredentialError)) return error;
+    this.#last = undefined;
+    if (this.#failure !== error.message) {
+      this.#failure = error.message;
+      const { code, cure, message, status } = error;
+      this.#logger.error("credential failed", {
+        code,
+        cure,
+        reason: message,
+        ...(status === undefined ? {} : { status }),
+      });
+    }
+    return error;
+  }
+}
+
+/** A throw amid several reads would leave the promises of the others without an owner. */
+function readSafely(reader: SecretReader): Secret | Promise<Secret> {
+  try {
+    return reader.read();
+  } catch (error) {
+    return Promise.reject(error);
+  }
+}
+
+function hasSameHeaders(one: Injection, other: Injection): boolean {
+  return one.headers.length === other.headers.length && one.headers.every((text, i) => text === other.headers[i]);
+}
