@@ -45,6 +45,8 @@ async function run(
 }
 
 async function main(): Promise<void> {
+  // Nobody reads the stack of a fault, and taking it costs more than finding the fault.
+  Error.stackTraceLimit = 0;
   const count = Number(values.count);
   if (!Number.isSafeInteger(count) || count < 1) throw new Error("--count is a whole number above 0");
   const share = values.only === undefined ? Math.ceil(count / 2) : count;

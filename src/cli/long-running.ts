@@ -2,16 +2,21 @@
 import { hostname } from "node:os";
 import { parseArgs } from "node:util";
 import { formatProblem, type Loaded, loadGatewayConfig, loadRelayConfig } from "../config/index.ts";
+import { formatPosition } from "../lib/index.ts";
 import { createLogger, type Logger, type LogLevel } from "../telemetry/index.ts";
 import { type Command, type CommandIo, type ExitCode, exitCodes } from "./io.ts";
 import { type RunningPart, runUntilSignal } from "./run.ts";
 import { startGateway } from "./start-gateway.ts";
-import { startRelay } from "./start-relay.ts";
+import { type RunningRelay, startRelay } from "./start-relay.ts";
 
 const logLevels: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
 export const relay: Command = (args, io) =>
-  runPart("relay", args, io, loadRelayConfig, (config, logger) => startRelay(config, hostname(), logger));
+  runPart("relay", args, io, loadRelayConfig, async (config, logger, file) => {
+    const part = await startRelay(config, hostname(), logger);
+    process.on("SIGHUP", () => reloadRelay(part, file, logger));
+    return part;
+  });
 
 export const gateway: Command = (args, io) =>
   runPart("gateway", args, io, loadGatewayConfig, async (config, logger) => {
@@ -25,7 +30,7 @@ async function runPart<T>(
   args: readonly string[],
   io: CommandIo,
   load: (file: string) => Loaded<T>,
-  start: (config: T, logger: Logger) => Promise<RunningPart>,
+  start: (config: T, logger: Logger, file: string) => Promise<RunningPart>,
 ): Promise<ExitCode> {
   const file = readFileArgument(args);
   if (file === undefined) {
@@ -45,10 +50,29 @@ async function runPart<T>(
   const logger = createLogger({ level, destination: process.stderr });
   for (const warning of loaded.warnings) logger.warn(warning.message, { file: warning.at.file, cure: warning.cure });
   try {
-    return await runUntilSignal(await start(loaded.config, logger), logger);
+    return await runUntilSignal(await start(loaded.config, logger, file), logger);
   } catch (error) {
-    logger.error(`${name} did not start`, { reason: describe(error) });
+    logger.error(`${name} did not start`, { reason: describe(error), ...cureOf(error) });
     return exitCodes.failed;
+  }
+}
+
+/** The whole file or nothing of it: while anything is wrong with it, all stays as it was. */
+function reloadRelay(part: RunningRelay, file: string, logger: Logger): void {
+  const loaded = loadRelayConfig(file);
+  const findings = loaded.kind === "bad" ? loaded.problems : loaded.warnings;
+  const log = loaded.kind === "bad" ? logger.error : logger.warn;
+  for (const { at, message, cure } of findings) log(message, { file: formatPosition(at), cure });
+  if (loaded.kind === "bad") {
+    logger.error("not reloaded", { file, count: findings.length, cure: "the file without these problems, and SIGHUP" });
+    return;
+  }
+  try {
+    const waiting = part.reload(loaded.config);
+    logger.info("reloaded", { file });
+    for (const key of waiting) logger.warn("a change needs a restart", { field: key, cure: "restart the relay" });
+  } catch (error) {
+    logger.error("not reloaded", { file, reason: describe(error) });
   }
 }
 
@@ -69,4 +93,15 @@ function readLogLevel(io: CommandIo): LogLevel | undefined {
 /** System errors name a code, an address or a path, and nothing else of ours holds a secret in its message. */
 function describe(error: unknown): string {
   return error instanceof Error ? error.message : "unknown";
+}
+
+const startCures: Readonly<Record<string, string>> = {
+  EADDRINUSE: "another process has this address: stop it, or change `listen` or `admin.listen`",
+  EADDRNOTAVAIL: "this machine has no such address: correct `listen` or `admin.listen`",
+};
+
+function cureOf(error: unknown): { readonly cure?: string } {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const cure = startCures[code];
+  return cure === undefined ? {} : { cure };
 }

@@ -59,4 +59,14 @@ async function main(args: readonly string[]): Promise<number> {
   return exitCodes.usage;
 }
 
+// A reader that left (`postern check … | head`, a log shipper that died) must not end the process by an uncaught error.
+let isOutputLost = false;
+process.stderr.on("error", () => undefined);
+process.stdout.on("error", () => {
+  isOutputLost = true;
+});
+process.on("exit", (code) => {
+  if (isOutputLost && code === exitCodes.done) process.exitCode = exitCodes.failed;
+});
+
 process.exitCode = await main(process.argv.slice(2));

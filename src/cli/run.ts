@@ -7,7 +7,7 @@ import { type ExitCode, exitCodes } from "./io.ts";
 
 /** A part that runs until it is told to stop. */
 export interface RunningPart {
-  /** Ends in order; resolves when nothing is left open. Safe to call once. */
+  /** Ends in order; resolves when nothing is left open. A second call may shorten the grace of the first. */
   stop(graceMs: number): Promise<void>;
   /** Settles when the part ended by itself, with the reason; that is fatal for the process. */
   readonly failed: Promise<string>;
@@ -27,8 +27,9 @@ export async function runUntilSignal(part: RunningPart, logger: Logger): Promise
     return exitCodes.failed;
   }
   logger.info("stopping", { signal: ended.signal });
-  const hurry = nextSignal().then((signal) => {
+  const hurry = nextSignal().then(async (signal) => {
     logger.warn("stopping at once", { signal });
+    await part.stop(0);
   });
   await Promise.race([part.stop(stopGraceMs), hurry]);
   logger.info("stopped");

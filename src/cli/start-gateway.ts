@@ -2,9 +2,9 @@
 import { readFileSync } from "node:fs";
 import { listenAdmin } from "../admin/index.ts";
 import type { GatewayConfig } from "../config/index.ts";
-import { createCredentials } from "../credentials/index.ts";
+import { CredentialError, type Credentials, createCredentials } from "../credentials/index.ts";
 import { createGateway, type GatewayStatus } from "../gateway/index.ts";
-import { systemClock } from "../lib/index.ts";
+import { type Secret, systemClock } from "../lib/index.ts";
 import { compilePolicy } from "../policy/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import type { CommandIo } from "./io.ts";
@@ -36,7 +36,7 @@ export async function startGateway(
         url: config.relay.url,
         tunnel: config.relay.tunnel,
         ca: config.relay.ca === undefined ? undefined : readFileSync(config.relay.ca, "utf8"),
-        readToken: () => credentials.read(config.relay.token),
+        readToken: () => readToken(credentials, config, logger),
       },
       id: config.gateway.id,
       software,
@@ -53,7 +53,11 @@ export async function startGateway(
   const admin = await listenAdmin(
     { ...config.admin.listen, allowedHosts: [] },
     { readiness: () => readinessOf(gateway.status()) },
-  );
+  ).catch(async (error: unknown) => {
+    await gateway.stop(0);
+    await credentials.close();
+    throw error;
+  });
   gateway.start();
   logger.info("gateway is dialling", { url: config.relay.url, tunnel: config.relay.tunnel, version: software });
   return {
@@ -67,6 +71,19 @@ export async function startGateway(
       await admin.close();
     },
   };
+}
+
+/** Says where a token was looked for and what to do: the supervisor only sees that a dial failed. */
+async function readToken(credentials: Credentials, config: GatewayConfig, logger: Logger): Promise<Secret> {
+  try {
+    return await credentials.read(config.relay.token);
+  } catch (error) {
+    if (error instanceof CredentialError) {
+      const { code, message: reason, cure } = error;
+      logger.error("relay.token could not be read", { tunnel: config.relay.tunnel, code, reason, cure });
+    }
+    throw error;
+  }
 }
 
 function readinessOf(status: GatewayStatus): { isReady: boolean; detail: Readonly<Record<string, unknown>> } {

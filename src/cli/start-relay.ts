@@ -1,4 +1,5 @@
 /** Builds a relay with its admin port from a checked configuration. The command and the demo both start here. */
+import { isDeepStrictEqual } from "node:util";
 import { listenAdmin } from "../admin/index.ts";
 import type { RelayConfig } from "../config/index.ts";
 import { systemClock } from "../lib/index.ts";
@@ -10,7 +11,12 @@ import { software } from "./version.ts";
 export interface RunningRelay extends RunningPart {
   readonly port: number;
   readonly adminPort: number;
+  /** Takes up what a running relay can; throws, and changes nothing, when that cannot be. Gives the keys that wait for a restart. */
+  reload(config: RelayConfig): readonly string[];
 }
+
+/** Sections of relay.yaml that are read at the start only. */
+const fixedSections = ["listen", "admin", "limits"] as const;
 
 /** Rejects with the system's error when a port cannot be had; nothing is left open then. */
 export async function startRelay(config: RelayConfig, nodeId: string, logger: Logger): Promise<RunningRelay> {
@@ -26,6 +32,10 @@ export async function startRelay(config: RelayConfig, nodeId: string, logger: Lo
       port,
       adminPort: admin.port,
       failed: new Promise(() => undefined),
+      reload(next) {
+        relay.reload(next);
+        return fixedSections.filter((key) => !isDeepStrictEqual(next[key], config[key]));
+      },
       // Readiness is answered to the last, so that a load balancer sees the relay go.
       async stop(graceMs) {
         await relay.drain(graceMs);

@@ -89,6 +89,17 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "timeouts.idle": text("a duration", "idle: 10m"),
 };
 
+/** What is said of an issuer, wherever it stands. */
+function issuerAt(prefix: string, audience: string): { [pattern: string]: Expectation } {
+  return {
+    [`${prefix}.issuer`]: text("an https:// address", "issuer: https://idp.example.com"),
+    [`${prefix}.audience`]: text("what `aud` must name", `audience: ${audience}`),
+    [`${prefix}.algorithms`]: text("a list of signature algorithms", "algorithms: [RS256]"),
+    [`${prefix}.algorithms[]`]: text("a signature algorithm", "RS256"),
+    [`${prefix}.jwks`]: text("a URL, or the path of a file", "jwks: https://idp.example.com/jwks.json"),
+  };
+}
+
 const relay: { readonly [pattern: string]: Expectation } = {
   "": text("a map of keys", "publicUrl: https://relay.example.com and tunnels: { … }, as in config/relay.yaml"),
   listen: { ...listen, example: '"0.0.0.0:8080"' },
@@ -108,6 +119,9 @@ const relay: { readonly [pattern: string]: Expectation } = {
   "tunnels.*.gateways[].name": text("a name: a-z, 0-9 and -, at most 63", "name: edge"),
   "tunnels.*.gateways[].tokenSha256": text("a list of hashes", 'tokenSha256: ["HASH"]   (postern token new prints it)'),
   "tunnels.*.gateways[].tokenSha256[]": text("a hash", '"HASH"   (postern token new prints it)'),
+  "tunnels.*.gateways[].jwt": text("a map", "jwt: { issuer: https://idp.example.com, audience: …, subject: … }"),
+  ...issuerAt("tunnels.*.gateways[].jwt", "https://relay.example.com"),
+  "tunnels.*.gateways[].jwt.subject": text("the `sub` of the token", "subject: system:serviceaccount:postern:gateway"),
   "tunnels.*.agents": text(
     "a list of agents",
     "agents: [ { name: claude-prod, keySha256: [HASH], servers: [tickets] } ]",
@@ -119,6 +133,13 @@ const relay: { readonly [pattern: string]: Expectation } = {
     'keySha256: ["HASH"]   (postern token new --kind agent prints it)',
   ),
   "tunnels.*.agents[].keySha256[]": text("a hash", '"HASH"   (postern token new --kind agent prints it)'),
+  "tunnels.*.agents[].oauth": text("a map", "oauth: { issuer: https://idp.example.com }"),
+  ...issuerAt("tunnels.*.agents[].oauth", "https://relay.example.com/acme/tickets/mcp"),
+  "tunnels.*.agents[].oauth.requiredScopes": text("a list of scopes", "requiredScopes: [mcp]"),
+  "tunnels.*.agents[].oauth.requiredScopes[]": text("a scope", "mcp"),
+  "tunnels.*.agents[].oauth.clientIds": text("a list of client ids", "clientIds: [claude-prod]"),
+  "tunnels.*.agents[].oauth.clientIds[]": text("a client id", "claude-prod"),
+  "tunnels.*.agents[].oauth.requireTyp": text("true or false", "requireTyp: true"),
   "tunnels.*.agents[].servers": text("a list of server names", 'servers: [tickets]   (["*"] for all of them)'),
   "tunnels.*.agents[].servers[]": text("the name of a server", "tickets"),
   limits: text("a map", "limits: { streamsPerAgent: 256, streamsPerConnection: 2048, headerBytes: 64KiB }"),

@@ -9,7 +9,6 @@ type LaterTable = { readonly [pattern: string]: string };
 const noRuleKey = 'a pattern, or { name: "get_*", except: [get_secret] }';
 const noLimits = "the entry without `limits`";
 const everybody = "the grant without it: in this version a grant is for everybody whom the relay lets use the server";
-const keyAgents = "{ name: claude-prod, keySha256: [HASH], servers: [tickets] }";
 
 function ruleKeys(prefix: string): LaterTable {
   const table: Record<string, string> = {};
@@ -45,10 +44,7 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
   },
   relay: {
     tls: 'listen: "127.0.0.1:8080" behind a load balancer that ends TLS',
-    "tunnels.*.gateways[].jwt": "{ name: edge, tokenSha256: [HASH] }",
     "tunnels.*.gateways[].servers": "the gateway without `servers`: its own file says which it has",
-    "tunnels.*.agents[].oauth": keyAgents,
-    "tunnels.*.agents[].requireTyp": keyAgents,
   },
   policy: {
     mode: "the file without `mode`: it is always enforced",

@@ -16,7 +16,7 @@ import { policySchema } from "./policy-schema.ts";
 import { buildPolicySource, findPolicyWarnings, type PolicySource } from "./policy-source.ts";
 import { type Loaded, makePrintable, type Problem, sortProblems } from "./problem.ts";
 import { readText } from "./read-text.ts";
-import { type RelayConfig, relaySchema } from "./relay-schema.ts";
+import { createRelaySchema, type RelayConfig } from "./relay-schema.ts";
 import { nodeAt, type Tree } from "./tree.ts";
 
 /** gateway.yaml with the policy that it holds or names. Deeply frozen, as is all that the loaders return. */
@@ -65,7 +65,7 @@ export function loadAny(file: string): {
   const loaded = withTree<unknown>(file, (tree, problems) => {
     document = recognise(tree);
     if (document === "gateway") return loadGatewayTree(tree, problems, file);
-    if (document === "relay") return loadRelayTree(tree, problems);
+    if (document === "relay") return loadRelayTree(tree, problems, file);
     if (document === "policy") {
       const policy = readPolicy(tree);
       return settle(policy.source, [...problems, ...policy.problems], policy.warnings);
@@ -113,8 +113,8 @@ function settle<T>(config: T | undefined, problems: readonly Problem[], warnings
   return { kind: "ok", config: freezeConfig(config), warnings: sortProblems(warnings).map(makePrintable) };
 }
 
-function loadRelayTree(tree: Tree, problems: readonly Problem[]): Loaded<RelayConfig> {
-  const shape = checkShape("relay", tree, relaySchema);
+function loadRelayTree(tree: Tree, problems: readonly Problem[], file: string): Loaded<RelayConfig> {
+  const shape = checkShape("relay", tree, createRelaySchema(dirname(resolve(file))));
   return settle(shape.value, [...problems, ...shape.problems, ...findSharedHashes(tree)], []);
 }
 

@@ -11,6 +11,7 @@ import {
   urlName,
   wholeNumber,
 } from "./fields.ts";
+import { type JwtSettings, jwtSection, type OAuthSettings, oauthSection } from "./token-fields.ts";
 
 /** relay.yaml (DESIGN 4.4) with every default set. */
 export interface RelayConfig {
@@ -31,58 +32,104 @@ export interface RelayConfig {
 }
 
 export interface TunnelSettings {
-  readonly gateways: readonly { readonly name: string; readonly tokenSha256: readonly string[] }[];
-  readonly agents: readonly {
-    readonly name: string;
-    readonly keySha256: readonly string[];
-    /** Server names; `*` is all of them. */
-    readonly servers: readonly string[];
-  }[];
+  readonly gateways: readonly GatewayEntry[];
+  readonly agents: readonly AgentEntry[];
 }
 
-export const relaySchema: z.ZodType<RelayConfig, unknown> = section({
-  listen: listenAddress().optional(),
-  publicUrl: address({ schemes: ["https", "http"], isPlainLocal: true, hasPath: false }),
-  allowedHosts: z.array(hostName()).default([]),
-  allowedOrigins: z.array(origin()).default([]),
-  trustedProxies: noProxies().optional(),
-  admin: section({ listen: listenAddress().optional() }).optional(),
-  tunnels: byName(
-    section({
-      gateways: z.array(section({ name: urlName(), tokenSha256: hashes("postern token new") })),
-      agents: z.array(
-        section({
-          name: urlName(),
-          keySha256: hashes("postern token new --kind agent"),
-          servers: z.array(serverReference()),
-        }),
-      ),
+export type GatewayEntry =
+  | { readonly name: string; readonly tokenSha256: readonly string[] }
+  | { readonly name: string; readonly jwt: JwtSettings };
+
+export type AgentEntry = (
+  | { readonly name: string; readonly keySha256: readonly string[] }
+  | { readonly oauth: OAuthSettings }
+) & {
+  /** Server names; `*` is all of them. */
+  readonly servers: readonly string[];
+};
+
+/** `base`: the directory that relative paths start from. */
+export function createRelaySchema(base: string): z.ZodType<RelayConfig, unknown> {
+  return relayShape(base).transform(
+    (file): RelayConfig => ({
+      listen: file.listen ?? { host: "0.0.0.0", port: 8080 },
+      publicUrl: file.publicUrl,
+      allowedHosts: file.allowedHosts,
+      allowedOrigins: file.allowedOrigins,
+      admin: { listen: file.admin?.listen ?? { host: "127.0.0.1", port: 9465 } },
+      tunnels: file.tunnels,
+      limits: {
+        streamsPerAgent: file.limits?.streamsPerAgent ?? 256,
+        streamsPerConnection: file.limits?.streamsPerConnection ?? 2048,
+        headerBytes: file.limits?.headerBytes ?? 64 * 1024,
+        connections: file.limits?.connections ?? 10_000,
+        upgradesPerMinute: file.limits?.upgradesPerMinute ?? 60,
+      },
     }),
-  ),
-  limits: section({
-    streamsPerAgent: wholeNumber(65_536).default(256),
-    streamsPerConnection: wholeNumber(65_536).default(2048),
-    headerBytes: size(1024, 64 * 1024).optional(),
-    connections: wholeNumber(65_536).default(10_000),
-    upgradesPerMinute: wholeNumber(65_536).default(60),
-  }).optional(),
-}).transform(
-  (file): RelayConfig => ({
-    listen: file.listen ?? { host: "0.0.0.0", port: 8080 },
-    publicUrl: file.publicUrl,
-    allowedHosts: file.allowedHosts,
-    allowedOrigins: file.allowedOrigins,
-    admin: { listen: file.admin?.listen ?? { host: "127.0.0.1", port: 9465 } },
-    tunnels: file.tunnels,
-    limits: {
-      streamsPerAgent: file.limits?.streamsPerAgent ?? 256,
-      streamsPerConnection: file.limits?.streamsPerConnection ?? 2048,
-      headerBytes: file.limits?.headerBytes ?? 64 * 1024,
-      connections: file.limits?.connections ?? 10_000,
-      upgradesPerMinute: file.limits?.upgradesPerMinute ?? 60,
-    },
-  }),
-);
+  );
+}
+
+function relayShape(base: string) {
+  return section({
+    listen: listenAddress().optional(),
+    publicUrl: address({ schemes: ["https", "http"], isPlainLocal: true, hasPath: false }),
+    allowedHosts: z.array(hostName()).default([]),
+    allowedOrigins: z.array(origin()).default([]),
+    trustedProxies: noProxies().optional(),
+    admin: section({ listen: listenAddress().optional() }).optional(),
+    tunnels: byName(section({ gateways: z.array(gatewayEntry(base)), agents: z.array(agentEntry(base)) })),
+    limits: section({
+      streamsPerAgent: wholeNumber(65_536).default(256),
+      streamsPerConnection: wholeNumber(65_536).default(2048),
+      headerBytes: size(1024, 64 * 1024).optional(),
+      connections: wholeNumber(65_536).default(10_000),
+      upgradesPerMinute: wholeNumber(65_536).default(60),
+    }).optional(),
+  });
+}
+
+/** By a tunnel token, of which the file knows the hash, or by a JWT. */
+function gatewayEntry(base: string) {
+  return section({
+    name: urlName(),
+    tokenSha256: hashes("postern token new").optional(),
+    jwt: jwtSection(base).optional(),
+  }).transform(({ name, tokenSha256, jwt }, ctx): GatewayEntry => {
+    if (jwt === undefined) return { name, tokenSha256: tokenSha256 ?? missing(ctx, "tokenSha256") };
+    if (tokenSha256 === undefined) return { name, jwt };
+    return refuse(ctx, "tokenSha256", "{}: a gateway comes with a token or with a JWT", "an entry of its own for each");
+  });
+}
+
+/** By a key, of which the file knows the hash, or by an access token, which says itself who calls. */
+function agentEntry(base: string) {
+  return section({
+    name: urlName().optional(),
+    keySha256: hashes("postern token new --kind agent").optional(),
+    oauth: oauthSection(base).optional(),
+    servers: z.array(serverReference()),
+  }).transform(({ name, keySha256, oauth, servers }, ctx): AgentEntry => {
+    if (oauth === undefined) {
+      return { name: name ?? missing(ctx, "name"), keySha256: keySha256 ?? missing(ctx, "keySha256"), servers };
+    }
+    if (keySha256 !== undefined) {
+      return refuse(ctx, "keySha256", "{}: agents come with a key or with a token", "an entry of its own for each");
+    }
+    if (name === undefined) return { oauth, servers };
+    return refuse(ctx, "name", "{}: who calls is said by the token", "{ oauth: { issuer: … }, servers: [tickets] }");
+  });
+}
+
+/** The words are those of cures.ts for what is missing. */
+function missing(ctx: z.RefinementCtx, key: string): typeof z.NEVER {
+  ctx.addIssue({ code: "custom", message: "missing", path: [key] });
+  return z.NEVER;
+}
+
+function refuse(ctx: z.RefinementCtx, key: string, message: string, cure: string): typeof z.NEVER {
+  ctx.addIssue({ code: "custom", message, path: [key], params: { cure } });
+  return z.NEVER;
+}
 
 /** One hash, two while a key is rotated; a few more do no harm. */
 function hashes(command: string) {

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { createGatewaySchema } from "./gateway-schema.ts";
 import { policySchema } from "./policy-schema.ts";
-import { relaySchema } from "./relay-schema.ts";
+import { createRelaySchema } from "./relay-schema.ts";
 
 const titles = {
   gateway: "Postern gateway.yaml",
@@ -11,7 +11,7 @@ const titles = {
 
 /** JSON Schemas of the three documents for editors, by file name; what only `postern check` can know is not in them. */
 export function renderSchemas(): { readonly [fileName: string]: string } {
-  const schemas = { gateway: createGatewaySchema("/"), relay: relaySchema, policy: policySchema };
+  const schemas = { gateway: createGatewaySchema("/"), relay: createRelaySchema("/"), policy: policySchema };
   const files: Record<string, string> = {};
   for (const kind of ["gateway", "relay", "policy"] as const) {
     const json = z.toJSONSchema(schemas[kind], { io: "input", override: ({ jsonSchema }) => closeMap(jsonSchema) });

@@ -160,6 +160,7 @@ export class EventAnswer implements AnswerWay {
   }
 
   #judge(message: MessageSkimmer | undefined, facts: EventFacts, read: (() => Buffer) | undefined): Verdict {
+    if (!facts.isCertain) return { kind: "refuse", reason: "a field that parsers read differently" };
     if (message === undefined || message.isBlank) return { kind: "pass" };
     // Data that is no object or array is a message to nobody; neither is an object without the members of one.
     if (!facts.isMessage && !message.isArray) {

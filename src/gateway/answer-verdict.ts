@@ -97,6 +97,8 @@ function judgeRequest(idText: string, method: string, judge: AnswerJudge): Verdi
 
 function judgeNotification(method: string, read: (() => Buffer) | undefined, judge: AnswerJudge): Verdict {
   if (isTask(method)) return { kind: "drop", reason: "a task notification" };
+  // Whoever overlooks the missing id would take it for a request.
+  if (!method.startsWith("notifications/")) return { kind: "drop", reason: "a notification that has no such name" };
   if (method !== updatedMethod) return pass;
   const uri = read === undefined ? undefined : readUpdatedUri(read());
   if (uri !== undefined && judge.admitsUpdate(uri)) return pass;

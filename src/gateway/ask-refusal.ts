@@ -1,13 +1,5 @@
-import type { UpstreamSink } from "../upstream/index.ts";
 import type { GatewayServer } from "./context.ts";
 
-/** What came of a refusal is nobody's concern: the server either took it or runs into its own timeout. */
-const deaf: UpstreamSink = {
-  onHead: () => undefined,
-  onData: () => undefined,
-  onEnd: () => undefined,
-  onError: () => undefined,
-};
 const firstByteMs = 10_000;
 
 /** Tells a server that a request of its own, which the policy does not admit, has no taker (DESIGN 4.3). */
@@ -26,7 +18,14 @@ export function refuseAsk(
   if (ask.sessionId !== undefined) headers.push("mcp-session-id", ask.sessionId);
   if (ask.protocolVersion !== undefined) headers.push("mcp-protocol-version", ask.protocolVersion);
   const send = (credential: readonly string[]): void => {
-    server.upstream.request({ method: "POST", headers: [...headers, ...credential], body, firstByteMs }, deaf);
+    const request = { method: "POST", headers: [...headers, ...credential], body, firstByteMs } as const;
+    const call = server.upstream.request(request, {
+      // What comes of a refusal is nobody's concern, and its answer might never end.
+      onHead: () => call.abort(),
+      onData: () => undefined,
+      onEnd: () => undefined,
+      onError: () => undefined,
+    });
   };
   try {
     const injection = server.credential.inject();

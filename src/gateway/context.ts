@@ -1,7 +1,8 @@
-import type { Clock } from "../lib/index.ts";
+import type { Clock, RawHeaders, Secret } from "../lib/index.ts";
 import type { Policy } from "../policy/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import type { Upstream } from "../upstream/index.ts";
+import type { AgentVerifier } from "./agent-verifier.ts";
 import type { AuditLog } from "./audit.ts";
 import type { ByteBudget } from "./byte-budget.ts";
 import type { McpSessions } from "./mcp-sessions.ts";
@@ -10,7 +11,15 @@ import type { SessionIds } from "./session-id.ts";
 /** The part of a server's credential that the pipeline uses (credentials room). */
 export interface Injector {
   /** Headers for one call, at once or later. Throws or rejects when there are none; then the call must not be made. */
-  inject(): { readonly headers: readonly string[] } | Promise<{ readonly headers: readonly string[] }>;
+  inject(): Injected | Promise<Injected>;
+  /** What to try after the server refused `failed`; with the same headers another try is of no use. Throws as `inject`. */
+  refresh(failed: Injected): Injected | Promise<Injected>;
+}
+
+export interface Injected {
+  readonly headers: RawHeaders;
+  /** What was read for them, so that no log line quotes any of it. */
+  readonly secrets: readonly Secret[];
 }
 
 /** One configured MCP server as the pipeline uses it. */
@@ -24,6 +33,8 @@ export interface GatewayServer {
 export interface PipelineContext {
   readonly servers: ReadonlyMap<string, GatewayServer>;
   readonly policy: Policy;
+  /** Undefined: the relay is believed about who calls (`agents.verify: relay`). */
+  readonly agents: AgentVerifier | undefined;
   readonly audit: AuditLog;
   readonly sessionIds: SessionIds;
   readonly sessions: McpSessions;

@@ -1,9 +1,10 @@
 import { type Answer, agentErrorAnswer } from "../mcp/index.ts";
-import type { Open, Reset, StreamSink, TunnelStream } from "../tunnel/index.ts";
+import type { Open, Principal, Reset, ResetCode, StreamSink, TunnelStream } from "../tunnel/index.ts";
 import type { UpstreamCall } from "../upstream/index.ts";
 import type { AgentHeaders } from "./agent-headers.ts";
+import type { AgentVerdict } from "./agent-verifier.ts";
 import type { AuditText, AuditWaiter, Refused } from "./audit.ts";
-import type { GatewayServer, PipelineContext } from "./context.ts";
+import type { GatewayServer, Injected, PipelineContext } from "./context.ts";
 import { addressee, authoriseStream, type Judged, judge, readHeaders, unexpectedBody } from "./pipeline.ts";
 import { Reply } from "./reply.ts";
 import { type AnswerOwner, UpstreamAnswer } from "./upstream-answer.ts";
@@ -13,17 +14,20 @@ import { type AnswerOwner, UpstreamAnswer } from "./upstream-answer.ts";
  *
  * 1. Nothing reaches the upstream before the decision was recorded (DESIGN 3.3).
  * 2. `#finish` runs exactly once, whatever ends the exchange, and gives back all that was taken.
- * 3. Whatever arrives late (audit, credential, upstream) finds the state `over` and does nothing.
+ * 3. Whatever arrives late (verdict, audit, credential, upstream) finds the state `over` and does nothing.
+ * 4. A call is made twice only where the upstream refused the first credential, and nothing of that answer has left.
  */
 
 type State = "reading" | "recording" | "injecting" | "calling" | "over";
 
 /** Smaller bodies are copied, so that they do not keep the tunnel message alive that they came in. */
 const copyBelowBytes = 8 * 1024;
+/** Where the gateway verifies for itself, what the relay claims stands nowhere, not even in a refusal's record. */
+const unverified: Principal = { id: "unverified", kind: "key", claims: {} };
 
 export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   readonly #ctx: PipelineContext;
-  readonly #open: Open;
+  #open: Open;
   readonly #stream: TunnelStream;
   readonly #reply: Reply;
   readonly #exchangeId: string;
@@ -31,6 +35,10 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   #state: State = "reading";
   #server: GatewayServer | undefined;
   #headers: AgentHeaders | undefined;
+  #isVerifying = false;
+  #isBodyComplete = false;
+  /** Wall time at which the agent's token ends. */
+  #validUntil: number | undefined;
   #chunks: Buffer[] = [];
   #bytesIn = 0;
   /** Bytes held of the process budget. */
@@ -40,6 +48,8 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   #subject: AuditText | undefined;
   #answer: UpstreamAnswer | undefined;
   #call: UpstreamCall | undefined;
+  #injected: Injected | undefined;
+  #isRetried = false;
 
   constructor(ctx: PipelineContext, open: Open, stream: TunnelStream) {
     this.#ctx = ctx;
@@ -51,8 +61,40 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     ctx.open.add(this);
   }
 
-  /** Steps 1 and 2; a request without a body is judged at once. */
+  /** Under `agents.verify: edge` the agent's own token comes first: what the relay claims is not even kept. */
   start(): void {
+    const { agents } = this.#ctx;
+    if (agents === undefined) {
+      this.#authorise();
+      return;
+    }
+    const { agentToken } = this.#open;
+    this.#open = { ...this.#open, principal: unverified, agentToken: undefined };
+    const verdict = agents.verify(agentToken);
+    if (verdict instanceof Promise) {
+      this.#isVerifying = true;
+      verdict.then((found) => this.#identify(found)).catch(() => this.#resetWith("INTERNAL", "internal error"));
+    } else {
+      this.#identify(verdict);
+    }
+  }
+
+  #identify(verdict: AgentVerdict): void {
+    this.#isVerifying = false;
+    if (this.#state !== "reading") return;
+    if (verdict.kind === "refused") {
+      this.#refuseStream("FORBIDDEN", verdict.reason);
+    } else if (verdict.kind === "unavailable") {
+      this.#refuseStream("OVERLOADED", "agent token: no keys of its issuer");
+    } else {
+      this.#open = { ...this.#open, principal: verdict.principal };
+      this.#validUntil = verdict.validUntil;
+      this.#authorise();
+    }
+  }
+
+  /** Steps 1 and 2; a request without a body is judged at once. */
+  #authorise(): void {
     const server = authoriseStream(this.#ctx, this.#open);
     if (typeof server === "string") {
       this.#refuseStream(server);
@@ -63,7 +105,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     if (headers === "headerRepeats") this.#refuse(headers, agentErrorAnswer(headers, addressee(this.#open)));
     else if (headers === "unexpected body") this.#refuse(headers, unexpectedBody(addressee(this.#open)));
     else this.#headers = headers;
-    if (!this.#open.hasBody) this.#judge();
+    if (!this.#open.hasBody || this.#isBodyComplete) this.#judge();
   }
 
   onData(chunk: Buffer): void {
@@ -81,7 +123,9 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   }
 
   onEnd(): void {
-    if (this.#state === "reading") this.#judge();
+    if (this.#state !== "reading") return;
+    this.#isBodyComplete = true;
+    if (!this.#isVerifying) this.#judge();
   }
 
   onReset(reset: Reset): void {
@@ -141,11 +185,11 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
       const injection = this.#server?.credential.inject();
       if (injection instanceof Promise) {
         injection.then(
-          ({ headers }) => this.#forward(headers),
+          (found) => this.#forward(found),
           () => this.#say("credentialFailed"),
         );
       } else if (injection !== undefined) {
-        this.#forward(injection.headers);
+        this.#forward(injection);
       }
     } catch {
       // The credentials room has logged why; nothing of it may reach the agent.
@@ -154,32 +198,71 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   }
 
   /** Step 10: the very bytes that were judged go to the upstream. */
-  #forward(credential: readonly string[]): void {
+  #forward(injected: Injected): void {
     const server = this.#server;
     const judged = this.#judged;
     const headers = this.#headers;
     if (this.#state !== "injecting" || server === undefined || judged === undefined || headers === undefined) return;
     const firstByteMs = this.#open.deadlineMs - (this.#ctx.clock.now() - this.#startedAt);
     if (firstByteMs <= 0) {
-      this.#reply.reset("EXPIRED", "deadline passed before the call was made");
-      this.#finish("EXPIRED");
+      if (this.#isRetried) this.#answer?.refuseCredential();
+      else this.#resetWith("EXPIRED", "deadline passed before the call was made");
       return;
     }
     this.#state = "calling";
+    this.#injected = injected;
     const { upstreamId } = judged.session;
     const session = upstreamId === undefined ? [] : ["mcp-session-id", upstreamId];
     const { method } = this.#open;
     const body = this.#body;
-    const request = { method, headers: [...headers.forward, ...session, ...credential], body, firstByteMs };
+    const request = { method, headers: [...headers.forward, ...session, ...injected.headers], body, firstByteMs };
     const { protocolVersion } = headers;
-    const task = { server, open: this.#open, judged, protocolVersion, reply: this.#reply, owner: this };
-    this.#answer = new UpstreamAnswer(this.#ctx, task);
+    const validUntil = this.#validUntil;
+    this.#answer = new UpstreamAnswer(this.#ctx, {
+      server,
+      open: this.#open,
+      judged,
+      protocolVersion,
+      injected,
+      validUntil,
+      reply: this.#reply,
+      owner: this,
+    });
     this.#call = server.upstream.request(request, this.#answer);
     this.#answer.call = this.#call;
   }
 
   onAnswerOver(end: string): void {
     this.#finish(end);
+  }
+
+  /** The secret may have been rotated: it is read anew, once for all calls that meet this together, and tried once more. */
+  onCredentialRefused(): boolean {
+    const { credential } = this.#server ?? {};
+    const failed = this.#injected;
+    if (this.#state !== "calling" || this.#isRetried || credential === undefined || failed === undefined) return false;
+    this.#isRetried = true;
+    this.#state = "injecting";
+    this.#call?.abort();
+    const giveUp = (): void => {
+      if (this.#state === "injecting") this.#answer?.refuseCredential();
+    };
+    try {
+      const found = credential.refresh(failed);
+      if (found instanceof Promise) found.then((next) => this.#retry(failed, next)).catch(giveUp);
+      else this.#retry(failed, found);
+    } catch {
+      giveUp();
+    }
+    return true;
+  }
+
+  #retry(failed: Injected, next: Injected): void {
+    if (this.#state !== "injecting") return;
+    const isSame =
+      next.headers.length === failed.headers.length && next.headers.every((x, i) => x === failed.headers[i]);
+    if (isSame) this.#answer?.refuseCredential();
+    else this.#forward(next);
   }
 
   /** An answer of ours instead of the upstream's. */
@@ -194,9 +277,13 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#finish("complete");
   }
 
-  #refuseStream(code: "NO_SERVER" | "FORBIDDEN"): void {
-    this.#note({ kind: "refused", reason: code });
-    this.#reply.reset(code, "the server is not to be used");
+  #refuseStream(code: "NO_SERVER" | "FORBIDDEN" | "OVERLOADED", reason: string = code): void {
+    this.#note({ kind: "refused", reason });
+    this.#resetWith(code, code === "OVERLOADED" ? "try again later" : "the server is not to be used");
+  }
+
+  #resetWith(code: ResetCode, message: string): void {
+    this.#reply.reset(code, message);
     this.#finish(code);
   }
 

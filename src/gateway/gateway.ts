@@ -4,6 +4,7 @@ import type { Policy } from "../policy/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { type DialOptions, type DialOutcome, dialTunnel, type StreamHandler } from "../tunnel/index.ts";
 import { createUpstream } from "../upstream/index.ts";
+import { createAgentVerifier } from "./agent-verifier.ts";
 import { AuditLog } from "./audit.ts";
 import { ByteBudget } from "./byte-budget.ts";
 import type { GatewayServer, Injector, PipelineContext } from "./context.ts";
@@ -58,11 +59,13 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
   const instance = randomBytes(8).toString("hex");
   const { tunnel } = options.relay;
   const audit = new AuditLog(options.audit, { tunnel, gateway: options.id, clock, logger });
+  const agents = options.agents === undefined ? undefined : createAgentVerifier(options.agents, deps);
   const servers = createServers(options, deps);
   let exchangeCount = 0;
   const ctx: PipelineContext = {
     servers,
     policy,
+    agents,
     audit,
     sessionIds: new SessionIds({ instance, tunnel }),
     sessions: new McpSessions(clock),
@@ -84,7 +87,10 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
   const supervisor = createSupervisor(options, deps, instance, onStream);
   return {
     onStream,
-    start: () => supervisor.start(),
+    start() {
+      agents?.warm();
+      supervisor.start();
+    },
     ready: () => supervisor.isReady() && audit.isWritable,
     status: () => ({
       id: options.id,
@@ -102,6 +108,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
       // The tunnel first, since it brings work; the audit last, since every end of an exchange is recorded.
       await supervisor.stop(drainMs);
       await Promise.all([...servers.values()].map(({ upstream }) => upstream.close()));
+      await agents?.close();
       await audit.close();
     },
   };
@@ -147,6 +154,7 @@ function createSupervisor(
       gateway: { id: options.id, instance, slot: 0, software: options.software },
       servers: Object.keys(options.servers),
       onStream,
+      ...(options.agents === undefined ? {} : { needsAgentTokens: true }),
       ...(ca === undefined ? {} : { ca }),
       ...(maxStreams === undefined ? {} : { limits: { maxStreams } }),
     },

@@ -32,6 +32,8 @@ export class LineWriter {
   #isScheduled = false;
   /** The group now being written. */
   #writing: { readonly bytes: Buffer; offset: number; readonly waiters: readonly LineWaiter[] } | undefined;
+  /** A write has not come back: another one would hold another of the few threads that all of Node's I/O shares. */
+  #isInKernel = false;
   #timer: Timer | undefined;
   /** A write broke off within a line: the next one begins on a line of its own. */
   #isTorn = false;
@@ -44,7 +46,7 @@ export class LineWriter {
     readonly clock: Clock;
     readonly maxQueueBytes: number;
     readonly writeTimeoutMs: number;
-    /** A write failed; `code` is Node's, `TIMEOUT` or `QUEUE_FULL`. */
+    /** A write failed; `code` is Node's, `TIMEOUT`, `BLOCKED` (an earlier write that timed out), `CLOSED` or `QUEUE_FULL`. */
     readonly onProblem: (code: string) => void;
   }) {
     this.#target = options.target;
@@ -107,6 +109,7 @@ export class LineWriter {
     this.#lines = "";
     this.#waiters = [];
     if (this.#isRegularFile) this.#writeSync();
+    else if (this.#isInKernel) this.#settle("BLOCKED");
     else this.#writeAsync();
   }
 
@@ -125,11 +128,13 @@ export class LineWriter {
     this.#timer ??= this.#clock.after(this.#writeTimeoutMs, () => this.#settle("TIMEOUT"));
     const group = this.#writing;
     if (group === undefined) return;
+    this.#isInKernel = true;
     write(this.#fd, group.bytes, group.offset, group.bytes.length - group.offset, null, (error, written) => {
-      // After a timeout the group was given up, though its bytes may still leave.
-      if (this.#writing !== group) return;
+      this.#isInKernel = false;
       if (error === null) group.offset += written;
-      else if (error.code !== "EAGAIN") return this.#settle(error.code ?? "unknown");
+      // After a timeout the group was given up, though its bytes have left now.
+      if (this.#writing !== group) return this.#noteTear(group);
+      if (error !== null && error.code !== "EAGAIN") return this.#settle(error.code ?? "unknown");
       if (group.offset >= group.bytes.length) this.#settle(undefined);
       else if (error === null) this.#writeAsync();
       else this.#clock.after(retryMs, () => this.#writing === group && this.#writeAsync());
@@ -142,11 +147,15 @@ export class LineWriter {
     this.#writing = undefined;
     this.#timer?.cancel();
     this.#timer = undefined;
-    this.#isTorn = group.offset > 0 ? group.bytes[group.offset - 1] !== newline : this.#isTorn;
+    this.#noteTear(group);
     if (problem !== undefined) this.#onProblem(problem);
     for (const waiter of group.waiters) waiter.onWritten(problem === undefined);
     if (this.#lines !== "") this.#schedule();
     else for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
+  #noteTear(group: { readonly bytes: Buffer; readonly offset: number }): void {
+    if (group.offset > 0) this.#isTorn = group.bytes[group.offset - 1] !== newline;
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Secret } from "../lib/index.ts";
+import type { AgentsOptions } from "./agent-verifier.ts";
 import type { AuditOptions } from "./audit.ts";
 
 /** What cli hands this room; durations in milliseconds, sizes in bytes, files read and checked already. */
@@ -16,6 +17,8 @@ export interface GatewayOptions {
   /** Name and version of this program, told to the relay. */
   readonly software: string;
   readonly servers: Readonly<Record<string, ServerOptions>>;
+  /** Whom to believe to be who they are; absent: the relay says it. */
+  readonly agents?: AgentsOptions | undefined;
   readonly audit: AuditOptions;
   readonly limits?: {
     /** Largest request body; default 4 MiB. */

@@ -130,7 +130,7 @@ function judgeMessage(
   const subject = message === undefined ? opened : subjectOf(message, era);
   const decision = ctx.policy.decide(open.server, subject);
   if (decision.kind === "deny") {
-    const answer = message?.kind === "notification" ? accepted : denial(ctx, open, message, subject, era, decision, to);
+    const answer = message?.kind === "notification" ? accepted : denial(message, subject, era, decision, to);
     return { message, era, subject, session, decision, answer, flightId: undefined };
   }
   const flightId = message?.kind === "request" && session.sealedId !== undefined ? idKeyOf(to.idText ?? "") : undefined;
@@ -149,8 +149,6 @@ function judgeResponse(ctx: PipelineContext, message: AgentMessage, era: Era, se
 }
 
 function denial(
-  ctx: PipelineContext,
-  open: Open,
   message: AgentMessage | undefined,
   subject: Subject,
   era: Era,
@@ -160,13 +158,7 @@ function denial(
   if (decision.reason === "no-grant") return agentErrorAnswer("forbidden", to);
   // A client takes every other refusal of discovery, and of a whole stream, for an older server.
   if (message === undefined || message.method === "server/discover") return agentErrorAnswer("unavailable", to);
-  return deniedAnswer(subject, era, to, deniedUri(ctx, open, subject));
-}
-
-/** Which of several resources was denied. */
-function deniedUri(ctx: PipelineContext, open: Open, subject: Subject): string | undefined {
-  if (subject.kind !== "resource" || subject.uris.length < 2) return undefined;
-  return subject.uris.find((uri) => ctx.policy.decide(open.server, { kind: "resource", uris: [uri] }).kind === "deny");
+  return deniedAnswer(subject, era, to, decision.uri);
 }
 
 function refused(era: Era, reason: string, answer: Answer, message?: AgentMessage): Judged {

@@ -185,7 +185,11 @@ export class Supervisor {
     if (status === 401 || status === 403 || status === 426) {
       const waitMs = this.#slowMs();
       const cure =
-        status === 426 ? "this gateway and the relay are of different versions" : "check relay.tunnel and relay.token";
+        status === 426
+          ? "this gateway and the relay are of different versions"
+          : status === 403
+            ? "check relay.url: its host must be that of the relay's publicUrl, or among its allowedHosts; then relay.tunnel and relay.token"
+            : "check relay.tunnel and relay.token";
       this.#logger.error("relay refused the gateway", { status, reason, waitMs, cure });
       return waitMs;
     }
@@ -196,6 +200,12 @@ export class Supervisor {
 
   #afterFailure(outcome: DialOutcome & { readonly kind: "failed" }): number {
     this.#lastProblem = `${outcome.code}: ${outcome.detail}`;
+    if (outcome.code === "FEATURE") {
+      const waitMs = this.#slowMs();
+      const cure = "update the relay, or write agents: { verify: relay }";
+      this.#logger.error("relay cannot be served", { code: outcome.code, reason: outcome.detail, waitMs, cure });
+      return waitMs;
+    }
     const waitMs = outcome.code === "URL" ? this.#slowMs() : this.#backoff.nextMs();
     this.#logger.warn("relay not reached", { code: outcome.code, reason: outcome.detail, waitMs });
     return waitMs;

@@ -1,4 +1,4 @@
-import type { RawHeaders } from "../lib/index.ts";
+import type { RawHeaders, Timer } from "../lib/index.ts";
 import {
   type AgentErrorKind,
   type AnswerTo,
@@ -16,9 +16,10 @@ import { AnswerFilter } from "./answer-filter.ts";
 import { type AnswerHeaders, readAnswerHeaders } from "./answer-headers.ts";
 import type { AnswerFailure, AnswerHooks, AnswerJudge } from "./answer-types.ts";
 import { refuseAsk } from "./ask-refusal.ts";
-import type { GatewayServer, PipelineContext } from "./context.ts";
+import type { GatewayServer, Injected, PipelineContext } from "./context.ts";
 import { addressee, type Judged } from "./pipeline.ts";
 import type { Reply } from "./reply.ts";
+import { shownLocation } from "./shown-location.ts";
 
 /**
  * The upstream's answer on its way to the agent: what never passes is replaced here (challenges, redirects, bodies that
@@ -30,10 +31,18 @@ import type { Reply } from "./reply.ts";
 
 /** How many refusals one exchange may send to its upstream. */
 const maxAskRefusals = 64;
+/** How long an event may still take once the agent's token has ended. */
+const lastEventMs = 10_000;
+const maxTimerMs = 2 ** 31 - 1;
 
 export interface AnswerOwner {
   /** The reply has ended; `end` is `complete` or what broke it. */
   onAnswerOver(end: string): void;
+  /**
+   * The upstream refused the credential, and nothing was delivered. True: the owner calls again with another one, or, when
+   * there is no other, has `refuseCredential` say so; this answer says nothing more by itself.
+   */
+  onCredentialRefused(): boolean;
 }
 
 export interface AnswerTask {
@@ -42,6 +51,9 @@ export interface AnswerTask {
   readonly judged: Judged;
   /** The agent's MCP-Protocol-Version. */
   readonly protocolVersion: string | undefined;
+  readonly injected: Injected;
+  /** Wall time at which the agent's token ends. */
+  readonly validUntil: number | undefined;
   readonly reply: Reply;
   readonly owner: AnswerOwner;
 }
@@ -65,6 +77,9 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   #refusalCount = 0;
   #closeDelimited = false;
   #isReported = false;
+  /** Counts to the end of the agent's token. */
+  #expiry: Timer | undefined;
+  #isExpired = false;
 
   constructor(ctx: PipelineContext, task: AnswerTask) {
     this.#ctx = ctx;
@@ -75,9 +90,15 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     this.#reply = task.reply;
   }
 
+  /** What the agent is told when the server takes no credential that there is. */
+  refuseCredential(): void {
+    if (!this.#isOver) this.#refuse("the server refused the credential", "check the credential of this server");
+  }
+
   /** The agent is gone; the owner ends the rest. */
   abandon(): void {
     this.#isOver = true;
+    this.#expiry?.cancel();
     this.#releaseAsks(false);
   }
 
@@ -98,6 +119,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     if (this.#isOver) return;
     if (this.#headers?.body === "none") this.#replace();
     else this.#filter?.push(chunk);
+    if (this.#isExpired && this.#filter?.isAtBoundary === true) this.#endExpired();
   }
 
   onEnd(closeDelimited: boolean): void {
@@ -158,7 +180,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
 
   fail(failure: AnswerFailure): void {
     if (this.#isOver) return;
-    if (!this.#isReported) this.#warn("answer", failure.message, undefined);
+    if (!this.#isReported) this.#warn("answer", failure.reason, undefined);
     const end = endOf(failure.code);
     if (failure.ending === "http") {
       this.#reply.answer(
@@ -174,7 +196,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     } else {
       this.#reply.end(false);
     }
-    this.#over(end, false);
+    this.#over(this.#isExpired ? "TOKEN_EXPIRED" : end, false);
   }
 
   onAsk(idText: string, _method: string): void {
@@ -208,7 +230,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     if (status >= 300 && status < 400) {
       this.#refuse("redirect", "configure the URL that it points to", headers.location);
     } else if (status === 401 || (status === 403 && headers.hasChallenge)) {
-      this.#refuse("the server refused the credential", "check the credential of this server");
+      if (!this.#task.owner.onCredentialRefused()) this.refuseCredential();
     } else if (headers.isEncoded) {
       this.#refuse("the answer is encoded though identity was asked for", "switch compression off for this server");
     } else {
@@ -231,6 +253,33 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
       hooks: this,
     });
     this.#filter.start();
+    if (headers.body === "events") this.#countDown();
+  }
+
+  /** No stream outlives the token that it was opened with (DESIGN 5, agent identity). */
+  #countDown(): void {
+    const { validUntil } = this.#task;
+    if (validUntil === undefined || this.#isOver) return;
+    const { clock } = this.#ctx;
+    const leftMs = Math.max(0, validUntil - clock.wall());
+    this.#expiry = clock.after(Math.min(leftMs, maxTimerMs), () => {
+      if (leftMs > maxTimerMs) this.#countDown();
+      else this.#expire();
+    });
+  }
+
+  #expire(): void {
+    this.#isExpired = true;
+    if (this.#filter?.isAtBoundary === true) this.#endExpired();
+    else this.#expiry = this.#ctx.clock.after(lastEventMs, () => this.#endExpired());
+  }
+
+  #endExpired(): void {
+    if (this.#isOver) return;
+    const { requestId } = this.#open;
+    this.#isReported = true;
+    this.#ctx.logger.info("agent token expired", { server: this.#server.name, requestId });
+    this.#filter?.fail(rpcCodes.forbidden, "Token expired");
   }
 
   /** True unless the upstream's session id cannot be shown to the agent. */
@@ -293,6 +342,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   #over(end: string, isComplete: boolean): void {
     if (this.#isOver) return;
     this.#isOver = true;
+    this.#expiry?.cancel();
     this.call?.abort();
     this.#releaseAsks(isComplete);
     this.#task.owner.onAnswerOver(end);
@@ -316,22 +366,9 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
       reason,
       status: this.#status,
       ...(cure === undefined ? {} : { cure }),
-      ...(location === undefined ? {} : { url: shownLocation(location) }),
+      ...(location === undefined ? {} : { url: shownLocation(location, this.#task.injected) }),
     });
   }
-}
-
-/** A redirect's target for the log: a careless server puts what it was sent into it, so only short plain segments show. */
-function shownLocation(location: string): string {
-  const [address = ""] = location.split(/[?#]/);
-  const scheme = /^https?:\/\//i.exec(address)?.[0] ?? "";
-  const segments = address.slice(scheme.length).split("/");
-  return scheme + segments.map((segment, i) => (isPlain(segment, i) ? segment : "…")).join("/");
-}
-
-/** The first segment is a host, perhaps with a port, where there is a scheme. */
-function isPlain(segment: string, index: number): boolean {
-  return (index === 0 ? /^[\w.:[\]-]{0,255}$/ : /^[\w.-]{0,24}$/).test(segment);
 }
 
 const cures: Readonly<Record<UpstreamError["code"], string | undefined>> = {

@@ -73,13 +73,17 @@ export function eachMember(bytes: Buffer, at: number, visit: (key: string, value
   }
 }
 
-/** The elements of the array at `at`; undefined if it is no array. */
+/** More than any list has; an object is made for each. */
+const maxElements = 100_000;
+
+/** The elements of the array at `at`; undefined if it is no array, or has more than 100,000. */
 export function elementsOf(bytes: Buffer, at: number): Span[] | undefined {
   if (bytes[at] !== 0x5b) return undefined;
   const elements: Span[] = [];
   let start = skipSpace(bytes, at + 1);
   if (bytes[start] === 0x5d) return elements;
   while (start < bytes.length) {
+    if (elements.length === maxElements) return undefined;
     const end = skipValue(bytes, start);
     elements.push({ start, end });
     const next = skipSpace(bytes, end);

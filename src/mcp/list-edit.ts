@@ -69,7 +69,7 @@ function findLists(message: Buffer): FoundList[] | string {
     const kind = listKinds.find((name) => name === key);
     const elements = elementsOf(message, value.start);
     if (kind === undefined || (seen & bit) !== 0) wrong = "a list repeats";
-    else if (elements === undefined) wrong = "a list is no array";
+    else if (elements === undefined) wrong = "a list is no array, or too long";
     else lists.push({ kind, elements, ...value });
     seen |= bit;
   });

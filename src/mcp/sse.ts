@@ -5,6 +5,8 @@
 
 const lf = 0x0a;
 const cr = 0x0d;
+const colon = 0x3a;
+const space = 0x20;
 const lineBreak = Buffer.from("\n");
 const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
 
@@ -20,6 +22,11 @@ export interface EventFacts {
   readonly hasId: boolean;
   /** Clients read the data as a message: the type is absent, empty or `message`. */
   readonly isMessage: boolean;
+  /**
+   * False: a line begins with no ASCII character. Some parsers cut a second byte order mark, or the Latin-1 reading of
+   * one, off the first line that reaches them, and so see another field than the standard does.
+   */
+  readonly isCertain: boolean;
 }
 
 /** Called synchronously from `EventSplitter.push`, in the order of the bytes. */
@@ -57,6 +64,7 @@ export class EventSplitter {
 
   #hasData = false;
   #hasId = false;
+  #isCertain = true;
 
   constructor(sink: EventSink) {
     this.#sink = sink;
@@ -125,25 +133,38 @@ export class EventSplitter {
     let at = start;
     this.#isLineEmpty = false;
     if (this.#phase === "name") {
-      const colon = chunk.indexOf(0x3a, at);
-      const nameEnd = colon < 0 || colon > end ? end : colon;
-      if (this.#name.length <= maxNameBytes) {
-        this.#name += chunk.toString("latin1", at, Math.min(nameEnd, at + maxNameBytes + 1));
-      }
-      if (nameEnd === end) return;
-      this.#beginValue();
-      at = nameEnd + 1;
+      at = this.#readName(chunk, at, end);
+      if (this.#phase === "name") return;
     }
     if (at < end && this.#phase === "blank") {
       this.#phase = "value";
-      if (chunk[at] === 0x20) at += 1;
+      if (chunk[at] === space) at += 1;
     }
     if (at < end) this.#readValue(chunk, at, end);
+  }
+
+  /** Reads on until the name is over, or too long for any that counts; returns where the value, or the rest, begins. */
+  #readName(chunk: Buffer, start: number, end: number): number {
+    for (let at = start; at < end; at += 1) {
+      const c = chunk[at] as number;
+      if (c === colon) {
+        this.#beginValue();
+        return at + 1;
+      }
+      this.#name += String.fromCharCode(c);
+      if (this.#name.length > maxNameBytes) {
+        this.#beginValue();
+        this.#phase = "value";
+        return end;
+      }
+    }
+    return end;
   }
 
   #beginValue(): void {
     this.#phase = "blank";
     const name = this.#name;
+    if (name.charCodeAt(0) >= 0x80) this.#isCertain = false;
     this.#field = name === "data" || name === "event" || name === "id" ? name : "other";
     if (this.#field === "id") this.#hasId = true;
     else if (this.#field === "event") this.#lineType = "";
@@ -175,10 +196,11 @@ export class EventSplitter {
 
   #endEvent(bytes: Buffer): void {
     const isMessage = this.#type === "" || this.#type === "message";
-    const facts = { hasData: this.#hasData, hasId: this.#hasId, isMessage };
+    const facts = { hasData: this.#hasData, hasId: this.#hasId, isMessage, isCertain: this.#isCertain };
     this.#type = "";
     this.#hasData = false;
     this.#hasId = false;
+    this.#isCertain = true;
     this.#isFresh = true;
     this.#sink.onEvent(bytes, facts);
   }
@@ -207,89 +229,135 @@ class LineBreaks {
   }
 }
 
-/** One line of a complete event: `end` excludes its line break, `next` includes it. */
-interface Line {
-  readonly start: number;
-  readonly end: number;
-  readonly next: number;
-  readonly field: string;
+const fieldNames = { data: Buffer.from("data"), id: Buffer.from("id"), retry: Buffer.from("retry") } as const;
+
+/** `name` stands at `start` and is all of the line's field name. */
+function hasName(event: Buffer, start: number, end: number, name: Buffer): boolean {
+  const nameEnd = start + name.length;
+  if (nameEnd > end || (nameEnd < end && event[nameEnd] !== colon)) return false;
+  for (let i = 0; i < name.length; i += 1) if (event[start + i] !== name[i]) return false;
+  return true;
 }
 
-function* linesOf(event: Buffer): Generator<Line> {
-  const breaks = new LineBreaks(event);
+/**
+ * Visits the lines of a complete event: `end` excludes the line break, `next` includes it. Makes nothing per line: a
+ * hostile event has millions of them.
+ */
+function eachLine(event: Buffer, visit: (start: number, end: number, next: number) => void): void {
+  const length = event.length;
   let start = 0;
-  while (start < event.length) {
-    const end = breaks.next(start);
-    const isPair = event[end] === cr && event[end + 1] === lf;
-    const next = Math.min(event.length, end + (isPair ? 2 : 1));
-    const colon = event.subarray(start, Math.min(end, start + maxNameBytes + 1)).indexOf(0x3a);
-    const field = event.toString("latin1", start, colon < 0 ? Math.min(end, start + maxNameBytes + 1) : start + colon);
-    yield { start, end, next, field };
-    start = next;
+  for (let at = 0; at < length; at += 1) {
+    const c = event[at];
+    if (c !== lf && c !== cr) continue;
+    const end = at;
+    if (c === cr && event[at + 1] === lf) at += 1;
+    visit(start, end, at + 1);
+    start = at + 1;
+  }
+  if (start < length) visit(start, length, length);
+}
+
+/** A text of known largest size, put together without an object per piece. */
+class TextBuilder {
+  readonly #bytes: Buffer;
+  #length = 0;
+
+  constructor(maxBytes: number) {
+    this.#bytes = Buffer.allocUnsafe(maxBytes);
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  add(source: Buffer, start: number, end: number): void {
+    this.#length += source.copy(this.#bytes, this.#length, start, end);
+  }
+
+  done(): Buffer {
+    return this.#bytes.subarray(0, this.#length);
   }
 }
 
 /** The data of a complete event: its `data` lines, joined by LF. */
 export function dataOf(event: Buffer): Buffer {
-  const pieces: Buffer[] = [];
-  for (const line of linesOf(event)) {
-    if (line.field !== "data") continue;
-    if (pieces.length > 0) pieces.push(lineBreak);
-    pieces.push(dataValueOf(event, line));
-  }
-  const [first] = pieces;
-  return pieces.length === 1 && first !== undefined ? first : Buffer.concat(pieces);
+  const text = new TextBuilder(event.length);
+  let isFirst = true;
+  eachLine(event, (start, end) => {
+    if (!hasName(event, start, end, fieldNames.data)) return;
+    if (!isFirst) text.add(lineBreak, 0, 1);
+    isFirst = false;
+    const value = start + fieldNames.data.length + 1;
+    if (value < end) text.add(event, event[value] === space ? value + 1 : value, end);
+  });
+  return text.done();
 }
 
-function dataValueOf(event: Buffer, line: Line): Buffer {
-  const afterName = line.start + line.field.length;
-  if (afterName >= line.end) return event.subarray(line.end, line.end);
-  const start = afterName + 1;
-  return event.subarray(event[start] === 0x20 && start < line.end ? start + 1 : start, line.end);
-}
+const dataStart = Buffer.from("data: ");
 
 /** A complete event with other data; every line that is no `data` line stays as it is, in its place. */
 export function replaceData(event: Buffer, data: Buffer): Buffer {
-  const pieces: Buffer[] = [];
+  const text = new TextBuilder(event.length + data.length + countLines(data) * (dataStart.length + 2));
   let isPlaced = false;
-  for (const line of linesOf(event)) {
-    if (line.field !== "data") pieces.push(event.subarray(line.start, line.next));
-    else if (!isPlaced) {
-      isPlaced = true;
-      pieces.push(...dataLines(data, event.subarray(line.end, line.next)));
-    }
-  }
-  return Buffer.concat(pieces);
+  /** Where the lines begin that stay and are not copied yet. */
+  let from = 0;
+  eachLine(event, (start, end, next) => {
+    if (!hasName(event, start, end, fieldNames.data)) return;
+    text.add(event, from, start);
+    from = next;
+    if (!isPlaced) addDataLines(text, data, event.subarray(end, next));
+    isPlaced = true;
+  });
+  text.add(event, from, event.length);
+  return text.done();
 }
 
-function dataLines(data: Buffer, end: Buffer): Buffer[] {
-  const pieces: Buffer[] = [];
+function countLines(data: Buffer): number {
+  let count = 1;
+  for (let at = data.indexOf(lf); at >= 0; at = data.indexOf(lf, at + 1)) count += 1;
+  return count;
+}
+
+function addDataLines(text: TextBuilder, data: Buffer, end: Buffer): void {
   let start = 0;
   for (;;) {
     const found = data.indexOf(lf, start);
-    pieces.push(Buffer.from("data: "), data.subarray(start, found < 0 ? data.length : found), end);
-    if (found < 0) return pieces;
+    text.add(dataStart, 0, dataStart.length);
+    text.add(data, start, found < 0 ? data.length : found);
+    text.add(end, 0, end.length);
+    if (found < 0) return;
     start = found + 1;
   }
 }
+
+const emptyData = Buffer.from("data:");
 
 /**
  * What is left of a dropped event: its comments and `retry` lines, and its `id` with empty data, so that a client
  * still resumes after it. Undefined: nothing.
  */
 export function withoutData(event: Buffer): Buffer | undefined {
-  const pieces: Buffer[] = [];
+  const text = new TextBuilder(event.length + emptyData.length + 4);
   let hasId = false;
-  let end: Buffer = lineBreak;
-  for (const line of linesOf(event)) {
-    end = event.subarray(line.end, line.next);
-    if (line.field !== "id" && line.field !== "retry" && line.field !== "") continue;
-    if (line.start === line.end) continue;
-    hasId ||= line.field === "id";
-    pieces.push(event.subarray(line.start, line.next));
+  let breakAt = event.length;
+  /** Where the run of lines begins that stay and are not copied yet. */
+  let from = 0;
+  eachLine(event, (start, end, next) => {
+    breakAt = end;
+    const isId = hasName(event, start, end, fieldNames.id);
+    hasId ||= isId;
+    const stays = isId || event[start] === colon || hasName(event, start, end, fieldNames.retry);
+    if (stays) return;
+    text.add(event, from, start);
+    from = next;
+  });
+  text.add(event, from, event.length);
+  if (text.length === 0) return undefined;
+  const end = breakAt < event.length ? event.subarray(breakAt) : lineBreak;
+  if (hasId) {
+    text.add(emptyData, 0, emptyData.length);
+    text.add(end, 0, end.length);
   }
-  if (pieces.length === 0) return undefined;
-  if (hasId) pieces.push(Buffer.from("data:"), end);
-  pieces.push(end);
-  return Buffer.concat(pieces);
+  text.add(end, 0, end.length);
+  return text.done();
 }

@@ -32,6 +32,23 @@ export class EventBoundary {
     return end === 0 || tail[end - 1] === lf || tail[end - 1] === cr;
   }
 
+  /** How many bytes of `chunk`, which comes next, lead to the first place between two events; undefined: there is none in it. */
+  nextIn(chunk: Buffer): number | undefined {
+    const last = this.#tail[this.#tail.length - 1];
+    let isLineStart = last === lf || last === cr;
+    let isAfterCr = last === cr;
+    for (let i = 0; i < chunk.length; i += 1) {
+      const byte = chunk[i];
+      const isSecondHalf = byte === lf && isAfterCr;
+      isAfterCr = byte === cr;
+      if (isSecondHalf) continue;
+      const isBreak = byte === lf || byte === cr;
+      if (isBreak && isLineStart) return byte === cr && chunk[i + 1] === lf ? i + 2 : i + 1;
+      isLineStart = isBreak;
+    }
+    return undefined;
+  }
+
   /** Takes note of `chunk`; keeps a copy of its last bytes only. */
   push(chunk: Buffer): void {
     if (!this.#hasId) this.#findId(chunk);

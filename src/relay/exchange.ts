@@ -7,7 +7,8 @@
  * 3. An agent that leaves resets its stream at once; a stream that dies answers its agent at once.
  */
 
-import type { Timer } from "../lib/index.ts";
+import { readBearer } from "../identity/index.ts";
+import { Secret, type Timer } from "../lib/index.ts";
 import { type AgentErrorKind, agentErrorAnswer, errorAnswer, resetErrorKind, rpcCodes } from "../mcp/index.ts";
 import {
   type ExchangeMethod,
@@ -20,6 +21,7 @@ import {
   type TunnelSession,
   type TunnelStream,
 } from "../tunnel/index.ts";
+import type { Agent } from "./agents.ts";
 import { type AgentRequest, type AgentResponse, type BodyOwner, finishRequest, listenToBody } from "./answer.ts";
 import type { AgentConnection, LiveExchange } from "./connection.ts";
 import type { Flusher } from "./flusher.ts";
@@ -27,7 +29,7 @@ import type { RelayDeps, RelayLimits, RelayTimeouts } from "./options.ts";
 import type { RequestHeaders } from "./request-headers.ts";
 import { type CreditOwner, Response } from "./response.ts";
 import { readResponseHead } from "./response-headers.ts";
-import type { Agent, Tunnel, Waiter } from "./tunnels.ts";
+import type { Tunnel, Waiter } from "./tunnels.ts";
 
 /** What all exchanges of a relay share. */
 export interface ExchangeContext extends RelayDeps {
@@ -54,6 +56,8 @@ const maxTries = 3;
 const deadlineGraceMs = 5_000;
 /** The gateway is going, or gone: another may be on its way. The other codes would be the same in a moment. */
 const awayCodes: ReadonlySet<ResetCode> = new Set<ResetCode>(["REFUSED", "DRAINING", "TUNNEL_LOST"]);
+/** An event that is not complete by then is broken off. */
+const endGraceMs = 30_000;
 const noBody: readonly Buffer[] = [];
 const noSessions: readonly TunnelSession[] = [];
 const requestTimeout = { status: 408, code: rpcCodes.invalidRequest, message: "Request not received in time" };
@@ -81,6 +85,9 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   /** Why the last try found no gateway; undefined: there was none to ask. */
   #lastReset: Reset | undefined = undefined;
   #openMs = 0;
+  /** What the agent came with holds no more. */
+  #isEnding = false;
+  #endingMs = 0;
 
   constructor(context: ExchangeContext, request: JudgedRequest) {
     this.#context = context;
@@ -155,7 +162,7 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
         return;
       }
       this.#tries += 1;
-      const opened = session.openStream(this.#openFrame(), this);
+      const opened = session.openStream(this.#openFrame(session), this);
       if (!("code" in opened)) {
         this.#session = session;
         this.#stream = opened;
@@ -179,7 +186,7 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
     this.#tried = [...this.#tried, session];
   }
 
-  #openFrame(): Open {
+  #openFrame(session: TunnelSession): Open {
     const { res, agent, server, method, headers, hasBody } = this.#request;
     return {
       server,
@@ -189,7 +196,14 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
       deadlineMs: this.#context.timeouts.firstByteMs,
       requestId: res.requestId,
       principal: agent.principal,
+      ...(session.carriesAgentTokens ? { agentToken: this.#agentToken() } : {}),
     };
+  }
+
+  /** For a gateway that checks again who calls; it travels in no header and stands in no log. */
+  #agentToken(): Secret | undefined {
+    const bearer = readBearer(this.#request.headers.authorization);
+    return bearer === undefined ? undefined : new Secret(bearer);
   }
 
   #sendKept(stream: TunnelStream): void {
@@ -246,7 +260,21 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   }
 
   onData(chunk: Buffer): void {
-    this.#response.data(chunk);
+    if (!this.#isEnding) this.#response.data(chunk);
+    else if (this.#response.lastData(chunk)) this.#endEvents();
+  }
+
+  /** What the agent came with holds no more: an event stream ends between two events, anything else finishes. */
+  #endSoon(tickMs: number): void {
+    if (!this.#response.isEventStream) return;
+    this.#isEnding = true;
+    this.#endingMs += tickMs;
+    if (this.#response.isBetweenEvents || this.#endingMs > endGraceMs) this.#endEvents();
+  }
+
+  #endEvents(): void {
+    this.#dropStream("CANCEL", "the agent's credential holds no more");
+    this.#fail("unauthorized", "EXPIRED");
   }
 
   consumed(bytes: number): void {
@@ -340,6 +368,8 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   tick(tickMs: number): void {
     const { keepAliveMs, idleMs, firstByteMs } = this.#context.timeouts;
     if (this.#response.tick(tickMs, keepAliveMs, idleMs)) this.#timeOut("IDLE");
+    const { agent, server } = this.#request;
+    if (agent.isOver(this.#context.clock.wall()) || !agent.mayUse(server)) this.#endSoon(tickMs);
     if (this.#stream === undefined || !this.#response.isWaiting) return;
     this.#openMs += tickMs;
     if (this.#openMs > firstByteMs + deadlineGraceMs) this.#timeOut("DEADLINE");

@@ -1,5 +1,7 @@
 /** Which Host and Origin values are ours: what keeps a web page from reaching the relay by DNS rebinding. */
 export class HostRules {
+  /** Without a slash at its end. */
+  readonly publicUrl: string;
   readonly #names = new Set<string>();
   readonly #namesWithPort = new Set<string>();
   readonly #origins: ReadonlySet<string>;
@@ -8,6 +10,7 @@ export class HostRules {
 
   /** Throws when `publicUrl` is no URL. */
   constructor(publicUrl: string, allowedHosts: readonly string[], allowedOrigins: readonly string[]) {
+    this.publicUrl = publicUrl.replace(/\/$/, "");
     this.#names.add(new URL(publicUrl).hostname.toLowerCase());
     for (const host of allowedHosts) {
       const lower = host.toLowerCase();
@@ -44,7 +47,7 @@ const paramPattern = /^mcp-param-[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$/i;
 /** Headers of every answer to a browser whose origin is allowed (Fetch standard, CORS protocol). */
 export function pushCorsHeaders(into: string[], origin: string): void {
   into.push("Access-Control-Allow-Origin", origin, "Vary", "Origin");
-  into.push("Access-Control-Expose-Headers", "Mcp-Session-Id, X-Request-Id");
+  into.push("Access-Control-Expose-Headers", "Mcp-Session-Id, X-Request-Id, WWW-Authenticate");
 }
 
 /** Headers of the answer to a preflight. `asked` is Access-Control-Request-Headers; only Mcp-Param-* is taken from it. */

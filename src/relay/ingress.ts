@@ -3,24 +3,28 @@ import { randomUUID } from "node:crypto";
 import { createServer, type Server } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { readBearer } from "../identity/index.ts";
+import { looksLikeJwt, readBearer } from "../identity/index.ts";
 import type { Clock } from "../lib/index.ts";
 import { type AgentError, type Answer, agentErrors, errorAnswer, rpcCodes } from "../mcp/index.ts";
 import { type ExchangeMethod, tunnelPath } from "../tunnel/index.ts";
+import type { Agent, TokenAnswer } from "./agents.ts";
 import { AgentRequest, AgentResponse, finishRequest, sendAnswer } from "./answer.ts";
+import { insufficientScope, metadataAnswer, resourceUrl, unauthorized } from "./challenge.ts";
 import { answerClientError } from "./client-error.ts";
 import { AgentConnection } from "./connection.ts";
 import { Exchange, type ExchangeContext } from "./exchange.ts";
 import { type HostRules, preflightHeaders } from "./hosts.ts";
 import { type RequestHeaders, scanRequestHeaders } from "./request-headers.ts";
 import { isName, parseRoute, type Route } from "./route.ts";
-import type { Agent, Tunnel } from "./tunnels.ts";
+import type { Tunnel } from "./tunnels.ts";
 
 export interface IngressOptions {
   readonly hosts: HostRules;
   readonly tunnels: ReadonlyMap<string, Tunnel>;
   readonly onUpgrade: (req: AgentRequest, socket: Duplex, head: Buffer) => void;
 }
+
+type BelowRoute = Extract<Route, { kind: "below" }>;
 
 /** One arrived request, while it is judged. */
 interface Arrival {
@@ -34,7 +38,6 @@ interface Arrival {
 const gatewayConnections = 1_024;
 const headerSlackBytes = 16 * 1024;
 const socketBufferBytes = 64 * 1024;
-const unauthorized: AgentError = { ...agentErrors.unauthorized, headers: ["www-authenticate", "Bearer"] };
 const upgradeRequired: AgentError = {
   status: 426,
   code: rpcCodes.invalidRequest,
@@ -47,6 +50,7 @@ const unexpectedBody: AgentError = {
   code: rpcCodes.invalidRequest,
   message: "Invalid Request: GET and DELETE have no body",
 };
+const onlyGet: AgentError = { ...agentErrors.verbNotAllowed, headers: ["allow", "GET, HEAD"] };
 const badExpectation: AgentError = { status: 417, code: rpcCodes.invalidRequest, message: "Expectation failed" };
 
 export class Ingress {
@@ -55,11 +59,14 @@ export class Ingress {
   isDraining = false;
   readonly #context: ExchangeContext;
   readonly #options: IngressOptions;
+  /** A reload may change them. */
+  hosts: HostRules;
   readonly #bySocket = new WeakMap<Duplex, AgentConnection>();
 
   constructor(context: ExchangeContext, options: IngressOptions) {
     this.#context = context;
     this.#options = options;
+    this.hosts = options.hosts;
     const { limits, timeouts } = context;
     this.server = createServer({
       IncomingMessage: AgentRequest,
@@ -93,12 +100,23 @@ export class Ingress {
     server.on("clientError", (error, socket) => answerClientError(error, socket, this.#bySocket.get(socket), clock));
     server.on("upgrade", (req, socket, head) => {
       const connection = this.#bySocket.get(socket);
-      if (connection !== undefined) this.connections.delete(connection);
+      // Node gives the socket away though answers are still due on it: what comes next would overtake them.
+      if (connection === undefined || connection.busyCount > 0) {
+        socket.destroy();
+        return;
+      }
+      this.connections.delete(connection);
       this.#options.onUpgrade(req, socket, head);
     });
   }
 
   #onConnection(socket: Socket): void {
+    const known = this.#bySocket.get(socket);
+    if (known !== undefined) {
+      // Given back after an offer to upgrade.
+      this.connections.add(known);
+      return;
+    }
     const connection = new AgentConnection(socket);
     this.#bySocket.set(socket, connection);
     this.connections.add(connection);
@@ -110,9 +128,14 @@ export class Ingress {
 
   #onRequest(req: AgentRequest, res: AgentResponse, expectsContinue: boolean): void {
     const arrival = this.#arrive(req, res, expectsContinue);
-    if (arrival === undefined) return;
+    if (arrival !== undefined) this.#guard(arrival, () => this.#judge(arrival));
+  }
+
+  /** A fault of ours is the caller's 503, and nobody else's. */
+  #guard(arrival: Arrival, judge: () => void): void {
+    const { req, res } = arrival;
     try {
-      this.#judge(arrival);
+      judge();
     } catch (error) {
       this.#context.logger.error("request could not be judged", {
         requestId: res.requestId,
@@ -152,10 +175,13 @@ export class Ingress {
       return;
     }
     const route = parseRoute(req.url ?? "", tunnelPath);
-    if (route.kind === "below" && req.method === "OPTIONS" && res.allowedOrigin !== undefined) {
+    const isUnder = route.kind === "below" || route.kind === "metadata";
+    if (isUnder && req.method === "OPTIONS" && res.allowedOrigin !== undefined) {
       this.#answer(arrival, { status: 204, headers: preflightHeaders(headers.asked), body: Buffer.alloc(0) });
     } else if (route.kind === "below") {
       this.#judgeBelow(arrival, route);
+    } else if (route.kind === "metadata") {
+      this.#tellMetadata(arrival, route);
     } else {
       this.#refuse(arrival, route.kind === "tunnel" ? upgradeRequired : agentErrors.pathNotFound);
     }
@@ -167,29 +193,82 @@ export class Ingress {
     if (headers.bytes > limits.headerBytes || headers.count > limits.headerCount) return agentErrors.headersTooLarge;
     if (headers.repeatsOwn) return agentErrors.headerRepeats;
     const { host, origin } = headers;
-    if (host === undefined || !this.#options.hosts.allowsHost(host)) return agentErrors.originNotAllowed;
+    if (host === undefined || !this.hosts.allowsHost(host)) return agentErrors.originNotAllowed;
     if (origin === undefined) return undefined;
-    if (!this.#options.hosts.allowsOrigin(origin)) return agentErrors.originNotAllowed;
+    if (!this.hosts.allowsOrigin(origin)) return agentErrors.originNotAllowed;
     res.allowedOrigin = origin;
     return undefined;
   }
 
-  #judgeBelow(arrival: Arrival, route: Extract<Route, { kind: "below" }>): void {
-    const { headers, req } = arrival;
+  #judgeBelow(arrival: Arrival, route: BelowRoute): void {
     const tunnel = this.#options.tunnels.get(route.tunnel);
     // The token is read and hashed for an unknown tunnel too: the answer and its cost are the same.
-    const agent = (tunnel ?? this.#anyTunnel())?.agents.find(readBearer(headers.authorization));
-    if (tunnel === undefined || agent === undefined) {
-      this.#refuse(arrival, unauthorized);
+    const bearer = readBearer(arrival.headers.authorization);
+    const agent = (tunnel ?? this.#anyTunnel())?.agents.find(bearer);
+    if (tunnel === undefined || bearer === undefined) this.#refuseStranger(arrival, route, tunnel);
+    else if (agent !== undefined) this.#admit(arrival, route, tunnel, agent);
+    else if (tunnel.agents.takesTokens && looksLikeJwt(bearer)) this.#judgeToken(arrival, route, tunnel, bearer);
+    else this.#refuseStranger(arrival, route, tunnel);
+  }
+
+  #refuseStranger(arrival: Arrival, route: BelowRoute, tunnel: Tunnel | undefined): void {
+    this.#refuse(arrival, unauthorized(this.hosts.publicUrl, tunnel, route.server));
+  }
+
+  /** The body waits unread while the token is verified. */
+  #judgeToken(arrival: Arrival, route: BelowRoute, tunnel: Tunnel, bearer: string): void {
+    const audience = resourceUrl(this.hosts.publicUrl, route.tunnel, route.server);
+    const answer = tunnel.agents.findByToken(bearer, audience, route.server);
+    if (answer instanceof Promise) {
+      void answer.then((late) => this.#guard(arrival, () => this.#onTokenJudged(arrival, route, tunnel, late)));
+    } else {
+      this.#onTokenJudged(arrival, route, tunnel, answer);
+    }
+  }
+
+  #onTokenJudged(arrival: Arrival, route: BelowRoute, tunnel: Tunnel, answer: TokenAnswer): void {
+    const { req, res, connection } = arrival;
+    if (req.destroyed || req.socket.destroyed) {
+      connection.busyCount -= 1;
       return;
     }
+    const wallMs = this.#context.clock.wall();
+    if (answer.kind === "agent" && !answer.agent.isOver(wallMs)) {
+      this.#admit(arrival, route, tunnel, answer.agent);
+    } else if (answer.kind === "insufficientScope") {
+      const { publicUrl } = this.hosts;
+      this.#refuse(arrival, insufficientScope(publicUrl, tunnel.name, route.server ?? "", answer.scopes));
+    } else if (answer.kind === "unavailable") {
+      this.#refuse(arrival, agentErrors.unavailable);
+    } else {
+      const reason = answer.kind === "refused" ? answer.reason : "revoked";
+      this.#context.logger.debug("token refused", { requestId: res.requestId, tunnel: tunnel.name, reason });
+      this.#refuseStranger(arrival, route, tunnel);
+    }
+  }
+
+  #admit(arrival: Arrival, route: BelowRoute, tunnel: Tunnel, agent: Agent): void {
     const refusal = this.#judgeAuthorised(agent, route, arrival);
     if (refusal !== undefined) {
       this.#refuse(arrival, refusal);
       return;
     }
-    const method = req.method as ExchangeMethod;
+    const method = arrival.req.method as ExchangeMethod;
     new Exchange(this.#context, { ...arrival, tunnel, agent, server: route.server ?? "", method }).start();
+  }
+
+  /** A tunnel that takes no tokens has no metadata, and so looks like one that is not there. */
+  #tellMetadata(arrival: Arrival, route: Extract<Route, { kind: "metadata" }>): void {
+    const tunnel = this.#options.tunnels.get(route.tunnel);
+    const resource = resourceUrl(this.hosts.publicUrl, route.tunnel, route.server);
+    const { method } = arrival.req;
+    if (tunnel === undefined || !tunnel.agents.takesTokens || resource === undefined) {
+      this.#refuse(arrival, agentErrors.pathNotFound);
+    } else if (method !== "GET" && method !== "HEAD") {
+      this.#refuse(arrival, onlyGet);
+    } else {
+      this.#answer(arrival, metadataAnswer(resource, tunnel.agents));
+    }
   }
 
   #anyTunnel(): Tunnel | undefined {
@@ -197,11 +276,7 @@ export class Ingress {
     return undefined;
   }
 
-  #judgeAuthorised(
-    agent: Agent,
-    route: Extract<Route, { kind: "below" }>,
-    { req, headers, hasBody }: Arrival,
-  ): AgentError | undefined {
+  #judgeAuthorised(agent: Agent, route: BelowRoute, { req, headers, hasBody }: Arrival): AgentError | undefined {
     if (route.server === undefined) return agentErrors.pathNotFound;
     if (!isName(route.server) || !agent.mayUse(route.server)) return agentErrors.forbidden;
     if (!route.isEndpoint) return agentErrors.pathNotFound;

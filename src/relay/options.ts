@@ -1,3 +1,4 @@
+import type { JwksSource } from "../identity/index.ts";
 import type { Clock } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 
@@ -18,11 +19,48 @@ export interface RelayOptions {
 }
 
 export interface TunnelOptions {
-  readonly gateways: readonly { readonly name: string; readonly tokenSha256: readonly string[] }[];
+  readonly gateways: readonly GatewayOptions[];
   readonly agents: readonly AgentOptions[];
 }
 
-export interface AgentOptions {
+export type GatewayOptions = HashGatewayOptions | JwtGatewayOptions;
+
+export interface HashGatewayOptions {
+  readonly name: string;
+  readonly tokenSha256: readonly string[];
+}
+
+export interface JwtGatewayOptions {
+  readonly name: string;
+  readonly jwt: {
+    readonly issuer: string;
+    readonly audience: string;
+    /** Exactly this `sub`. */
+    readonly subject: string;
+    readonly algorithms?: readonly string[] | undefined;
+    readonly jwks?: JwksSource | undefined;
+  };
+}
+
+export type AgentOptions = KeyAgentOptions | OAuthAgentOptions;
+
+/** Agents with an access token of this issuer. */
+export interface OAuthAgentOptions {
+  readonly oauth: {
+    readonly issuer: string;
+    /** Default: the agent's URL. */
+    readonly audience?: string | readonly string[] | undefined;
+    readonly algorithms?: readonly string[] | undefined;
+    readonly requiredScopes?: readonly string[] | undefined;
+    readonly clientIds?: readonly string[] | undefined;
+    readonly jwks?: JwksSource | undefined;
+    readonly requireTyp?: boolean | undefined;
+  };
+  /** Server names; `*` alone is all. */
+  readonly servers: readonly string[];
+}
+
+export interface KeyAgentOptions {
   readonly name: string;
   readonly keySha256: readonly string[];
   /** Server names; `*` alone is all. */

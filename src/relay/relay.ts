@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
+import { type KeyRing, KeyRings } from "../identity/index.ts";
 import type { Timer } from "../lib/index.ts";
 import { tunnelPath } from "../tunnel/index.ts";
 import type { AgentRequest } from "./answer.ts";
@@ -46,10 +47,19 @@ export interface Relay {
   drain(graceMs: number): Promise<void>;
   /** Ends everything now. Safe twice. */
   close(): Promise<void>;
+  /**
+   * Takes up who may call and dial, `publicUrl`, and the allowed hosts and origins; whatever else differs needs a new relay. All
+   * of it or, when it throws, nothing. Keys that are there no more end their sessions (GOAWAY with REVOKED) and their event
+   * streams; what has not changed goes on.
+   */
+  reload(options: ReloadOptions): void;
   status(): RelayStatus;
   /** Ready whether or not a gateway is connected: what is behind a tunnel is the customer's. */
   readiness(): { readonly isReady: boolean; readonly detail: Readonly<Record<string, unknown>> };
 }
+
+/** What can change while a relay runs. */
+export type ReloadOptions = Pick<RelayOptions, "publicUrl" | "allowedHosts" | "allowedOrigins" | "tunnels">;
 
 /** Throws when a name, a hash or `publicUrl` is malformed. */
 export function createRelay(options: RelayOptions, deps: RelayDeps): Relay {
@@ -64,7 +74,8 @@ const idleLookMs = 25;
 class RelayNode implements Relay {
   readonly #options: RelayOptions;
   readonly #context: ExchangeContext;
-  readonly #tunnels: ReadonlyMap<string, Tunnel>;
+  readonly #keyRings: KeyRings;
+  readonly #tunnels = new Map<string, Tunnel>();
   readonly #door: UpgradeDoor;
   readonly #ingress: Ingress;
   readonly #carriers = new Set<Duplex>();
@@ -77,8 +88,9 @@ class RelayNode implements Relay {
     const limits = { ...defaultRelayLimits, ...options.limits };
     const timeouts = { ...defaultRelayTimeouts, ...options.timeouts };
     this.#context = { ...deps, limits, timeouts, flusher: new Flusher() };
-    this.#tunnels = createTunnels(options, this.#context);
-    const hosts = new HostRules(options.publicUrl, options.allowedHosts, options.allowedOrigins);
+    this.#keyRings = new KeyRings(deps);
+    this.#planTunnels(options.tunnels)();
+    const hosts = createHosts(options);
     const node = { id: "relay", software: "postern", ...options.node, instance: randomUUID() };
     this.#door = new UpgradeDoor({ ...deps, hosts, tunnels: this.#tunnels, limits, node });
     this.#ingress = new Ingress(this.#context, {
@@ -101,6 +113,7 @@ class RelayNode implements Relay {
     server.on("error", (error) => this.#context.logger.error("listener failed", { reason: error.name }));
     this.#state = "listening";
     this.#armTick();
+    this.#warm();
     const address = server.address() as AddressInfo;
     this.#context.logger.info("relay listens", { address: `${host}:${address.port}` });
     return { port: address.port };
@@ -131,6 +144,60 @@ class RelayNode implements Relay {
     let count = 0;
     for (const { exchanges } of this.#ingress.connections) count += exchanges.size;
     return count;
+  }
+
+  reload(options: ReloadOptions): void {
+    const hosts = createHosts(options);
+    const change = this.#planTunnels(options.tunnels);
+    change();
+    this.#ingress.hosts = hosts;
+    this.#door.hosts = hosts;
+    this.#forgetKeyRings();
+    this.#warm();
+  }
+
+  /** As `Tunnel.plan`, for all of them. */
+  #planTunnels(wanted: RelayOptions["tunnels"]): () => void {
+    const changes: (() => void)[] = [];
+    for (const [name, options] of Object.entries(wanted)) {
+      if (!isName(name)) throw new Error("a tunnel has a name that cannot stand in a URL");
+      const known = this.#tunnels.get(name);
+      if (known !== undefined) {
+        changes.push(known.plan(options));
+        continue;
+      }
+      const tunnel = this.#createTunnel(name, options);
+      changes.push(() => this.#tunnels.set(name, tunnel));
+    }
+    for (const [name, tunnel] of this.#tunnels) {
+      if (Object.hasOwn(wanted, name)) continue;
+      const empty = tunnel.plan({ gateways: [], agents: [] });
+      changes.push(empty, () => this.#tunnels.delete(name));
+    }
+    return () => {
+      for (const change of changes) change();
+    };
+  }
+
+  #createTunnel(name: string, options: RelayOptions["tunnels"][string]): Tunnel {
+    const { timeouts, limits } = this.#context;
+    const rules = { recentMs: timeouts.recentMs, upgradesPerMinute: limits.upgradesPerMinute };
+    return new Tunnel(name, options, this.#context, rules, this.#keyRings);
+  }
+
+  #warm(): void {
+    for (const { agents, gateways } of this.#tunnels.values()) {
+      agents.warm();
+      gateways.warm();
+    }
+  }
+
+  #forgetKeyRings(): void {
+    const used = new Set<KeyRing>();
+    for (const { agents, gateways } of this.#tunnels.values()) {
+      for (const ring of [...agents.keyRings, ...gateways.keyRings]) used.add(ring);
+    }
+    this.#keyRings.keepOnly(used);
   }
 
   async drain(graceMs: number): Promise<void> {
@@ -175,6 +242,7 @@ class RelayNode implements Relay {
     for (const session of [...this.#sessions()]) session.terminate("SHUTDOWN", "the relay is closing");
     if (!wasIdle) await this.#closeServer();
     this.#tick?.cancel();
+    await this.#keyRings.close();
   }
 
   /** Last answers get a moment to leave; sockets that were upgraded are none of the server's. */
@@ -216,17 +284,8 @@ class RelayNode implements Relay {
   }
 }
 
-function createTunnels(options: RelayOptions, context: ExchangeContext): ReadonlyMap<string, Tunnel> {
-  const tunnels = new Map<string, Tunnel>();
-  const rules = {
-    recentMs: context.timeouts.recentMs,
-    upgradesPerMinute: context.limits.upgradesPerMinute,
-  };
-  for (const [name, tunnel] of Object.entries(options.tunnels)) {
-    if (!isName(name)) throw new Error("a tunnel has a name that cannot stand in a URL");
-    tunnels.set(name, new Tunnel(name, tunnel, context, rules));
-  }
-  return tunnels;
+function createHosts(options: ReloadOptions): HostRules {
+  return new HostRules(options.publicUrl, options.allowedHosts, options.allowedOrigins);
 }
 
 function tunnelStatus(tunnel: Tunnel, now: number): TunnelStatus {

@@ -101,6 +101,22 @@ export class Response {
     }
   }
 
+  /** Whether it is an event stream that has begun to leave and stands between two events. */
+  get isBetweenEvents(): boolean {
+    return this.#state === "streaming" && (this.#boundary?.isAtBoundary ?? false);
+  }
+
+  get isEventStream(): boolean {
+    return this.#state === "streaming" && this.#boundary !== undefined;
+  }
+
+  /** As `data`, up to the first place between two events. True: it stands there, and what follows was dropped. */
+  lastData(chunk: Buffer): boolean {
+    const length = this.#state === "streaming" ? this.#boundary?.nextIn(chunk) : undefined;
+    this.data(length === undefined ? chunk : chunk.subarray(0, length));
+    return length !== undefined;
+  }
+
   #cut(): void {
     const { socket, req } = this.#res;
     // Without chunks a FIN is the end of the body: only a reset says that it is not.

@@ -1,45 +1,28 @@
 /**
- * Which gateways are connected. One `Tunnel` per name in relay.yaml, for the whole life of the relay.
+ * Which gateways are connected. One `Tunnel` per name in relay.yaml, for as long as it stands there.
  *
  * 1. A newcomer replaces a session only of the same tunnel, credential name, gateway id and slot; at once, without
  *    waiting for the old one.
  * 2. A session leaves when it ends, and only if it is still the registered one.
+ * 3. No session outlives the credential that it came with, be it that it expires or that a reload takes it away.
  */
-import { type KeyPrincipal, KeyTable, keyPrincipal } from "../identity/index.ts";
+import { KeyRings, type VerifiedToken } from "../identity/index.ts";
 import type { TunnelSession } from "../tunnel/index.ts";
-import type { AgentOptions, RelayDeps, RelayTimeouts, TunnelOptions } from "./options.ts";
-import { TokenBucket } from "./token-bucket.ts";
-
-/** An entry under `agents`. */
-export class Agent {
-  readonly name: string;
-  readonly principal: KeyPrincipal;
-  readonly #servers: ReadonlySet<string>;
-  /** `servers: ["*"]`. */
-  readonly usesAll: boolean;
-  openStreams = 0;
-
-  constructor(options: AgentOptions) {
-    this.name = options.name;
-    this.principal = keyPrincipal(options.name);
-    this.#servers = new Set(options.servers);
-    this.usesAll = this.#servers.has("*");
-  }
-
-  mayUse(server: string): boolean {
-    return this.usesAll || this.#servers.has(server);
-  }
-}
-
-/** An entry under `gateways`: the name is the credential's, never what a hello says. */
-export interface GatewayCredential {
-  readonly name: string;
-  readonly upgrades: TokenBucket;
-}
+import { Agents } from "./agents.ts";
+import { type GatewayCredential, Gateways } from "./gateways.ts";
+import type { RelayDeps, RelayTimeouts, TunnelOptions } from "./options.ts";
+import { watchExpiry } from "./session-expiry.ts";
 
 export interface RegisteredSession {
   readonly gateway: string;
   readonly session: TunnelSession;
+}
+
+/** What a gateway came in with. */
+export interface SessionCredential {
+  readonly credential: GatewayCredential;
+  /** Undefined: a tunnel token, which does not expire. */
+  readonly token: VerifiedToken | undefined;
 }
 
 /** Somebody who waits for a session to come. */
@@ -52,35 +35,47 @@ const maxRemembered = 4_096;
 
 export class Tunnel {
   readonly name: string;
-  readonly agents: KeyTable<Agent>;
-  readonly gateways: KeyTable<GatewayCredential>;
+  readonly agents: Agents;
+  readonly gateways: Gateways;
   readonly #deps: RelayDeps;
   readonly #recentMs: number;
   readonly #sessions = new Map<string, RegisteredSession>();
   /** When a server was last served by a session that is gone. */
   readonly #lastServed = new Map<string, number>();
   readonly #waiters = new Set<Waiter>();
+  readonly #credentials = new WeakMap<TunnelSession, GatewayCredential>();
 
   constructor(
     name: string,
     options: TunnelOptions,
     deps: RelayDeps,
     limits: { readonly recentMs: RelayTimeouts["recentMs"]; readonly upgradesPerMinute: number },
+    keyRings = new KeyRings(deps),
   ) {
     this.name = name;
     this.#deps = deps;
     this.#recentMs = limits.recentMs;
-    this.agents = new KeyTable(
-      "agent",
-      options.agents.map((agent) => ({ sha256: agent.keySha256, value: new Agent(agent) })),
-    );
-    this.gateways = new KeyTable(
-      "tunnel",
-      options.gateways.map(({ name: gateway, tokenSha256 }) => ({
-        sha256: tokenSha256,
-        value: { name: gateway, upgrades: new TokenBucket(limits.upgradesPerMinute, deps.clock) },
-      })),
-    );
+    this.agents = new Agents(deps, keyRings);
+    this.gateways = new Gateways(deps, keyRings, limits.upgradesPerMinute);
+    this.plan(options)();
+  }
+
+  /**
+   * Works out what `options` change, and throws if that cannot be; the function that is returned changes it. Then the sessions of
+   * credentials that are there no more have ended, and the event streams of agents whose key is not there end soon.
+   */
+  plan(options: TunnelOptions): () => void {
+    const changeAgents = this.agents.plan(options.agents);
+    const changeGateways = this.gateways.plan(options.gateways);
+    return () => {
+      changeAgents();
+      changeGateways();
+      for (const { session } of [...this.#sessions.values()]) this.#endIfRevoked(session);
+    };
+  }
+
+  #endIfRevoked(session: TunnelSession): void {
+    if (this.#credentials.get(session)?.isRevoked === true) session.goAway("REVOKED", 0);
   }
 
   get sessions(): Iterable<RegisteredSession> {
@@ -96,8 +91,8 @@ export class Tunnel {
     return count;
   }
 
-  /** Registers a session that has said WELCOME. */
-  add(gateway: string, session: TunnelSession): void {
+  /** Registers a session that has said WELCOME. `by` undefined: its credential is not looked after. */
+  add(gateway: string, session: TunnelSession, by?: SessionCredential): void {
     const key = JSON.stringify([gateway, session.peer.id, session.peer.slot]);
     const old = this.#sessions.get(key);
     this.#sessions.set(key, { gateway, session });
@@ -113,7 +108,15 @@ export class Tunnel {
         reason: end.detail,
       });
     });
+    if (by !== undefined) this.#lookAfter(session, by);
     for (const waiter of [...this.#waiters]) waiter.onSession();
+  }
+
+  #lookAfter(session: TunnelSession, { credential, token }: SessionCredential): void {
+    this.#credentials.set(session, credential);
+    if (token !== undefined) watchExpiry(session, token, this.#deps.clock);
+    // A reload may have come between the upgrade and the welcome.
+    this.#endIfRevoked(session);
   }
 
   #log(event: string, gateway: string, session: TunnelSession): void {

@@ -1,12 +1,13 @@
 /** The gateways' door: who may open a tunnel session, and which one it becomes. */
 import type { Duplex } from "node:stream";
-import { readBearer } from "../identity/index.ts";
+import { looksLikeJwt, readBearer, type VerifiedToken } from "../identity/index.ts";
 import { headerValues } from "../lib/index.ts";
 import { acceptTunnel, refuseUpgrade, tunnelNameHeader } from "../tunnel/index.ts";
 import type { AgentRequest } from "./answer.ts";
+import type { GatewayCredential } from "./gateways.ts";
 import type { HostRules } from "./hosts.ts";
 import type { RelayDeps, RelayLimits } from "./options.ts";
-import type { GatewayCredential, Tunnel } from "./tunnels.ts";
+import type { Tunnel } from "./tunnels.ts";
 
 export interface UpgradeOptions extends RelayDeps {
   readonly hosts: HostRules;
@@ -19,16 +20,22 @@ export interface UpgradeOptions extends RelayDeps {
 interface Admitted {
   readonly tunnel: Tunnel;
   readonly gateway: GatewayCredential;
+  /** Undefined: it came with a tunnel token. */
+  readonly token?: VerifiedToken;
 }
 
 const drainRetryMs = 1_000;
+const keysRetryMs = 5_000;
 
 export class UpgradeDoor {
   isDraining = false;
   readonly #options: UpgradeOptions;
+  /** A reload may change them. */
+  hosts: HostRules;
 
   constructor(options: UpgradeOptions) {
     this.#options = options;
+    this.hosts = options.hosts;
   }
 
   /** Call in the tick of the 'upgrade' event: until then an error of the socket would have no listener. */
@@ -39,8 +46,18 @@ export class UpgradeDoor {
       return;
     }
     const admitted = this.#admit(req);
-    if (admitted === undefined) {
+    if (admitted instanceof Promise) void admitted.then((late) => this.#onAdmitted(req, socket, head, late));
+    else this.#onAdmitted(req, socket, head, admitted);
+  }
+
+  #onAdmitted(req: AgentRequest, socket: Duplex, head: Buffer, admitted: Admitted | "unavailable" | undefined): void {
+    if (socket.destroyed) return;
+    if (admitted === undefined || (admitted !== "unavailable" && admitted.gateway.isRevoked)) {
       this.#refuse(socket, 401, "Unauthorized");
+      return;
+    }
+    if (admitted === "unavailable") {
+      refuseUpgrade(socket, 503, { title: "Cannot verify the token at the moment" }, keysRetryMs / 1000);
       return;
     }
     if (this.isDraining) {
@@ -69,20 +86,29 @@ export class UpgradeDoor {
     const hosts = headerValues(req.rawHeaders, "host");
     const origins = headerValues(req.rawHeaders, "origin");
     const [host] = hosts;
-    if (hosts.length !== 1 || host === undefined || !this.#options.hosts.allowsHost(host)) return false;
-    return origins.every((origin) => this.#options.hosts.allowsOrigin(origin));
+    if (hosts.length !== 1 || host === undefined || !this.hosts.allowsHost(host)) return false;
+    return origins.every((origin) => this.hosts.allowsOrigin(origin));
   }
 
-  #admit(req: AgentRequest): Admitted | undefined {
+  #admit(req: AgentRequest): Admitted | undefined | Promise<Admitted | "unavailable" | undefined> {
     const names = headerValues(req.rawHeaders, tunnelNameHeader);
     const tokens = headerValues(req.rawHeaders, "authorization");
     if (names.length !== 1 || tokens.length !== 1) return undefined;
     const tunnel = this.#options.tunnels.get(names[0] ?? "");
-    const gateway = tunnel?.gateways.find(readBearer(tokens[0]));
-    return tunnel === undefined || gateway === undefined ? undefined : { tunnel, gateway };
+    const bearer = readBearer(tokens[0]);
+    const gateway = tunnel?.gateways.find(bearer);
+    if (tunnel === undefined || bearer === undefined) return undefined;
+    if (gateway !== undefined) return { tunnel, gateway };
+    return tunnel.gateways.takesJwts && looksLikeJwt(bearer) ? this.#admitByJwt(tunnel, bearer) : undefined;
   }
 
-  #accept(req: AgentRequest, socket: Duplex, head: Buffer, { tunnel, gateway }: Admitted): void {
+  async #admitByJwt(tunnel: Tunnel, bearer: string): Promise<Admitted | "unavailable" | undefined> {
+    const answer = await tunnel.gateways.findByJwt(bearer);
+    if (answer.kind === "gateway") return { tunnel, gateway: answer.gateway, token: answer.token };
+    return answer.kind === "unavailable" ? "unavailable" : undefined;
+  }
+
+  #accept(req: AgentRequest, socket: Duplex, head: Buffer, { tunnel, gateway, token }: Admitted): void {
     const { clock, random, logger, limits, node } = this.#options;
     void acceptTunnel({
       req,
@@ -99,7 +125,7 @@ export class UpgradeDoor {
         return { kind: "refuse", reason: "REBALANCE", detail: "this credential has too many connections" };
       },
     }).then((outcome) => {
-      if (outcome.kind === "session") tunnel.add(gateway.name, outcome.session);
+      if (outcome.kind === "session") tunnel.add(gateway.name, outcome.session, { credential: gateway, token });
       else {
         logger.warn("tunnel refused", {
           tunnel: tunnel.name,

@@ -6,6 +6,7 @@ import { encodeWelcome } from "./encode.ts";
 import type { HelloFrame } from "./frame.ts";
 import { awaitHello, chooseVersion, type Greeting, type Hello, turnAway } from "./hello.ts";
 import {
+  agentTokenFeature,
   defaultKeepalive,
   defaultLimits,
   type KeepaliveOptions,
@@ -128,10 +129,11 @@ function startSession(carrier: Carrier, options: WelcomeOptions, hello: HelloFra
   const limits = { ...defaultLimits, ...options.limits };
   const keepalive = { ...defaultKeepalive, ...options.keepalive };
   const connId = createConnId(options.random);
+  const features = hello.features.includes(agentTokenFeature) ? [agentTokenFeature] : [];
   carrier.send(
     encodeWelcome({
       version,
-      features: [],
+      features,
       node: options.node,
       connId,
       limits,
@@ -150,6 +152,7 @@ function startSession(carrier: Carrier, options: WelcomeOptions, hello: HelloFra
     limits,
     peerLimits: hello.limits,
     keepalive,
+    carriesAgentTokens: features.length > 0,
   });
 }
 

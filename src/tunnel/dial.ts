@@ -5,6 +5,7 @@ import { encodeHello } from "./encode.ts";
 import type { Welcome } from "./frame.ts";
 import { awaitWelcome, type GatewayIdentity, type Greeting, turnAway, versions } from "./hello.ts";
 import {
+  agentTokenFeature,
   defaultKeepalive,
   defaultLimits,
   type KeepaliveOptions,
@@ -28,6 +29,8 @@ export interface GreetOptions extends TunnelContext {
   /** Names for the first ADVERT. */
   readonly servers: readonly string[];
   readonly onStream: StreamHandler;
+  /** Asks for `Open.agentToken`; a relay that does not give it is not served. */
+  readonly needsAgentTokens?: boolean;
   readonly limits?: Partial<TunnelLimits>;
   readonly keepalive?: Partial<KeepaliveOptions>;
   readonly timeouts?: Partial<DialTimeouts>;
@@ -53,6 +56,7 @@ export type DialFailure =
   | "UPGRADE" // what answered is not a relay
   | "PROTOCOL" // the relay broke the protocol before WELCOME
   | "CLOSED" // the carrier closed before WELCOME
+  | "FEATURE" // the relay lacks what this gateway cannot do without
   | "ABORTED"; // by `signal`
 
 export type DialOutcome =
@@ -107,7 +111,8 @@ export function greetRelay(carrier: Carrier, options: GreetOptions, done: (outco
   });
   const advert = { rev: 1, draining: false, servers: options.servers };
   const { gateway, servers } = options;
-  carrier.send(encodeHello({ versions, features: [], gateway, limits, servers, advert }));
+  const features = options.needsAgentTokens === true ? [agentTokenFeature] : [];
+  carrier.send(encodeHello({ versions, features, gateway, limits, servers, advert }));
 }
 
 function conclude(carrier: Carrier, options: GreetOptions, limits: TunnelLimits, greeting: Greeting): DialOutcome {
@@ -145,6 +150,11 @@ function begin(
     turnAway(carrier, "PROTOCOL_ERROR", "bad-payload");
     return { kind: "failed", code: "PROTOCOL", detail: "a version that was not offered" };
   }
+  const carriesAgentTokens = options.needsAgentTokens === true && welcome.features.includes(agentTokenFeature);
+  if (options.needsAgentTokens === true && !carriesAgentTokens) {
+    turnAway(carrier, "SHUTDOWN");
+    return { kind: "failed", code: "FEATURE", detail: "the relay does not pass the agents' tokens on" };
+  }
   const keepalive = { ...defaultKeepalive, ...options.keepalive };
   const session = new Session({
     clock: options.clock,
@@ -159,6 +169,7 @@ function begin(
     peerLimits: welcome.limits,
     keepalive: { ...keepalive, intervalMs: Math.min(keepalive.intervalMs, welcome.heartbeatMs) },
     onStream: options.onStream,
+    carriesAgentTokens,
   });
   if (greeting.next < greeting.message.length) session.receive(greeting.message, greeting.next);
   return { kind: "session", session };

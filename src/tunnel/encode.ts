@@ -89,6 +89,7 @@ export function encodeGoAway(goAway: GoAway): Buffer {
 /** Longer than `maxHeadBytes` is possible: the caller compares. */
 export function encodeOpen(stream: number, open: Open): Buffer {
   const { id, kind, claims } = open.principal;
+  const agentToken = open.agentToken?.reveal();
   return encodeJson(frameTypes.OPEN, stream, {
     server: open.server,
     method: open.method,
@@ -97,6 +98,7 @@ export function encodeOpen(stream: number, open: Open): Buffer {
     deadlineMs: open.deadlineMs,
     requestId: open.requestId,
     principal: { id, kind, claims },
+    agentToken,
   });
 }
 

@@ -8,6 +8,7 @@ const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 // Tab is the one control character that a field value may hold (RFC 9110 5.5).
 const fieldValue = /^[\t\x20-\x7e\x80-\xff]*$/;
 const methods: ReadonlySet<string> = new Set(["POST", "GET", "DELETE"]);
+const agentToken = /^[\x21-\x7e]{1,16384}$/;
 const maxPrincipalIdLength = 1_024;
 const maxRpcIdLength = 4_096;
 const maxDurationMs = 0x7fff_ffff;
@@ -40,6 +41,9 @@ export function faultOfOpen(open: Open): string | undefined {
   const { id, kind } = open.principal;
   if (id.length === 0 || id.length > maxPrincipalIdLength) return "a principal id of a wrong length";
   if (kind !== "key" && kind !== "oauth") return "a principal of an unknown kind";
+  if (open.agentToken !== undefined && !agentToken.test(open.agentToken.reveal())) {
+    return "an agent token of a wrong form";
+  }
   return faultOfHeaders(open.headers);
 }
 

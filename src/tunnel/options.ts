@@ -4,6 +4,9 @@ import type { Logger } from "../telemetry/index.ts";
 /** Where a gateway knocks: path, WebSocket subprotocol and the header that names the tunnel (docs/protocol.md, "Carrier"). */
 export const tunnelPath = "/_postern/v1/tunnel";
 export const tunnelSubprotocol = "postern.v1";
+
+/** docs/protocol.md section 3, "Features": the gateway is given the agent's bearer with each OPEN. */
+export const agentTokenFeature = "agentToken";
 export const tunnelNameHeader = "postern-tunnel";
 
 /** What one end is willing to receive; announced in HELLO or WELCOME, enforced on what comes in. */

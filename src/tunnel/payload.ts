@@ -1,4 +1,5 @@
 import { isUtf8 } from "node:buffer";
+import { Secret } from "../lib/index.ts";
 import { isFaultName, ProtocolFault } from "./errors.ts";
 import type { Advert, GoAway, HelloFrame, Welcome } from "./frame.ts";
 import { isServerName, isWireId } from "./heads.ts";
@@ -167,6 +168,7 @@ export function readGoAway(members: Members): GoAway {
 /** Types are checked here; what the values say is `faultOfOpen`'s business. */
 export function readOpen(members: Members): Open {
   const principal = object(members["principal"]);
+  const agentToken = members["agentToken"];
   return {
     server: text(members["server"]),
     method: text(members["method"]) as Open["method"],
@@ -179,6 +181,7 @@ export function readOpen(members: Members): Open {
       kind: text(principal["kind"]) as Open["principal"]["kind"],
       claims: object(principal["claims"]),
     },
+    ...(agentToken === undefined ? {} : { agentToken: new Secret(text(agentToken)) }),
   };
 }
 

@@ -43,6 +43,7 @@ export interface SessionStart extends TunnelContext {
   readonly limits: TunnelLimits;
   readonly peerLimits: TunnelLimits;
   readonly keepalive: KeepaliveOptions;
+  readonly carriesAgentTokens: boolean;
   /** Gateway only. */
   readonly onStream?: StreamHandler;
 }
@@ -51,6 +52,8 @@ type State = { readonly kind: "open" } | ({ readonly kind: "draining" } & Drain)
 
 /** How much longer than its own `drainMs` the peer may take to end the session. */
 const drainGraceMs = 5_000;
+/** What open streams still get when the stream ids are used up: the gateway has dialled anew long before. */
+const usedUpDrainMs = 600_000;
 const maxReplyBytes = 1_048_576;
 const maxTimerMs = 0x7fff_ffff;
 
@@ -61,6 +64,7 @@ const codeNames: ReadonlyMap<number, ResetCode> = new Map(
 export class Session implements TunnelSession, FrameHandler, CarrierListener, StreamOwner {
   readonly connId: string;
   readonly peer: TunnelSession["peer"];
+  readonly carriesAgentTokens: boolean;
   readonly ended: Promise<SessionEnd>;
 
   readonly #start: SessionStart;
@@ -80,6 +84,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     this.#carrier = start.carrier;
     this.connId = start.connId;
     this.peer = start.peer;
+    this.carriesAgentTokens = start.carriesAgentTokens;
     this.#advert = start.advert;
     this.#streams = new StreamTable();
     this.#sendCredit = new SendCredit(start.peerLimits.tunnelWindowBytes);
@@ -140,8 +145,11 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     const why = faultOfOpen(open);
     if (why !== undefined) return { code: "REFUSED", message: `the request has ${why}` };
     const id = this.#streams.nextId();
-    if (id === undefined) return { code: "DRAINING", message: "the tunnel has used all stream ids" };
-    const frame = encodeOpen(id, open);
+    if (id === undefined) {
+      this.goAway("MAX_AGE", usedUpDrainMs);
+      return { code: "DRAINING", message: "the tunnel has used all stream ids" };
+    }
+    const frame = encodeOpen(id, this.#agreed(open));
     if (frame.length > maxHeadBytes) return { code: "TOO_LARGE", message: "the request headers are too large" };
     const stream = this.#addStream(id, open.hasBody);
     stream.attach(sink);
@@ -149,6 +157,11 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     stream.headFrame = frame;
     this.#outbox.queueHead(stream);
     return stream;
+  }
+
+  /** A token that was not asked for neither leaves nor comes in. */
+  #agreed(open: Open): Open {
+    return this.carriesAgentTokens || open.agentToken === undefined ? open : { ...open, agentToken: undefined };
   }
 
   echo(timeoutMs: number): Promise<number> {
@@ -236,6 +249,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
 
   onGoAway(goAway: GoAway): void {
     const { reason, fault, drainMs, lastStream } = goAway;
+    if (this.#start.role === "relay") this.#loseAbove(lastStream);
     if (drainMs === 0) {
       this.#finish({
         reason,
@@ -245,7 +259,10 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
       return;
     }
     this.#drain(reason, "peer", Math.min(drainMs + drainGraceMs, maxTimerMs));
-    if (this.#start.role !== "relay") return;
+  }
+
+  /** Streams that the gateway never took up: they can be opened again elsewhere. */
+  #loseAbove(lastStream: number): void {
     for (const stream of this.#streams.above(lastStream)) {
       stream.lose({ code: "DRAINING", message: "the gateway takes no new streams" });
     }
@@ -265,7 +282,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     }
     const stream = this.#addStream(id, open.hasBody);
     try {
-      const sink = this.#start.onStream?.(open, stream);
+      const sink = this.#start.onStream?.(this.#agreed(open), stream);
       if (sink !== undefined) stream.attach(sink);
     } catch {
       this.onSinkError(stream);

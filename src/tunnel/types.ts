@@ -1,4 +1,4 @@
-import type { RawHeaders } from "../lib/index.ts";
+import type { RawHeaders, Secret } from "../lib/index.ts";
 
 /** The shapes that the rooms above share with the tunnel. The wire itself is described in docs/protocol.md. */
 
@@ -24,6 +24,8 @@ export interface Open {
   readonly deadlineMs: number;
   readonly requestId: string;
   readonly principal: Principal;
+  /** The agent's own bearer. Sent only where the gateway asked for it, see `TunnelSession.carriesAgentTokens`. */
+  readonly agentToken?: Secret | undefined;
 }
 
 /** The head of a response on a stream: gateway to relay. */
@@ -143,6 +145,8 @@ export interface TunnelSession {
   /** True until either side said GOAWAY or the session ended. */
   readonly isAccepting: boolean;
   readonly openStreamCount: number;
+  /** Whether both sides agreed on the feature `agentToken`: else an `Open.agentToken` is left out. */
+  readonly carriesAgentTokens: boolean;
   /** Settles once, after every stream's `onReset` was called. Never rejects. */
   readonly ended: Promise<SessionEnd>;
   /** Relay only. A `Reset` says why no stream was opened (REFUSED, DRAINING, OVERLOADED, TOO_LARGE); the sink then hears nothing. */

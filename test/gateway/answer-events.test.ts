@@ -369,6 +369,22 @@ describe("an event stream", () => {
     });
   });
 
+  it("C09 lets nothing out behind what clients cut off as a byte order mark", () => {
+    const ask = '{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{}}';
+    // A dropped event makes the next one the client's first.
+    const body = `data: ${ask}\n\n\u00ef\u00bb\u00bfdata: ${ask}\n\n`;
+    expect(open(get).run(body + event(progress)).text).toBe(event(progress));
+    expect(open(get).run(`\ufeff\ufeff${body}${event(progress)}`).text).toBe(`\ufeff${event(progress)}`);
+    const due = open().run(body + event(ok));
+    expect([due.text, due.outcome]).toEqual([failed("1", -33021), expect.arrayContaining(["fail -33021 end"])]);
+  });
+
+  it.each(["sampling/createMessage", "tools/call", "x"])("C09 drops a notification named %s", (method) => {
+    const recorder = open({ asks: ["sampling"] }).run(event(`{"jsonrpc":"2.0","method":"${method}"}`) + event(ok));
+    expect(recorder.text).toBe(event(ok));
+    expect(recorder.outcome).toEqual(["head", "drop", "finish"]);
+  });
+
   it("C04 knows where a comment may stand", () => {
     const recorder = open();
     expect(recorder.filter.isAtBoundary).toBe(true);

@@ -444,9 +444,33 @@ describe("requests of the server", () => {
     expect(call.text).not.toContain("ask-canary");
     expect(call.text).toContain('"id":1,"result"');
   });
+
+  it("what a server makes of a refusal of ours holds nothing of the gateway", async () => {
+    const { behave, finish } = asker(['{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{}}']);
+    let isHeld = false;
+    const h = await start((request, response) => {
+      if (!request.body.includes("-32601")) return behave(request, response);
+      isHeld = true;
+      events(response)(": never ends\n\n");
+    });
+    const call = h.begin({ body: toolCall("get_x"), headers: ["Mcp-Session-Id", await openSession(h)] });
+    await until(() => isHeld, "the refusal");
+    finish();
+    await until(() => call.isOver, "the call");
+    await until(() => h.gateway.status().openUpstreamCalls === 0, "the refusal is let go");
+  });
 });
 
 describe("failures", () => {
+  it("C15 the log says what was wrong with an answer, the agent hears only that the server failed", async () => {
+    const h = await start((request, response) =>
+      json(response, `[{"jsonrpc":"2.0","id":${idOf(request.body)},"result":{}}]`),
+    );
+    const stream = await h.call({ body: toolCall("get_x") });
+    expect([stream.head?.status, errorOf(stream).message]).toEqual([502, "The server failed"]);
+    expect(h.log).toContain('"reason":"a batch"');
+  });
+
   it("C30 nobody listens: 502 and -33021, without an address", async () => {
     const h = await start(echoResult, { url: () => "http://127.0.0.1:1/mcp" });
     const stream = await h.call({ body: toolCall("get_x") });

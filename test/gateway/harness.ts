@@ -1,6 +1,6 @@
-import { existsSync, mkdtempSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { createGateway, type Gateway, type GatewayOptions, type Injector } from "../../src/gateway/index.ts";
 import { Secret, systemClock } from "../../src/lib/index.ts";
 import { compilePolicy, type PolicySource } from "../../src/policy/index.ts";
@@ -31,7 +31,13 @@ export const openPolicy: PolicySource = {
   },
 };
 
-export const bearer: Injector = { inject: () => ({ headers: ["Authorization", `Bearer ${canary}`] }) };
+const injected = { headers: ["Authorization", `Bearer ${canary}`], secrets: [new Secret(canary)] };
+export const bearer: Injector = { inject: () => injected, refresh: () => injected };
+/** Of a server that is called without a credential. */
+export const noCredential: Injector = {
+  inject: () => ({ headers: [], secrets: [] }),
+  refresh: (failed) => failed,
+};
 
 export interface Call {
   readonly method?: ExchangeMethod;
@@ -41,6 +47,8 @@ export interface Call {
   readonly body?: string | Buffer;
   readonly server?: string;
   readonly principal?: string;
+  /** The agent's own bearer, where the gateway asks for it. */
+  readonly agentToken?: string;
   readonly deadlineMs?: number;
   /** Size of the pieces that the body arrives in. */
   readonly pieces?: number;
@@ -129,6 +137,7 @@ export class Harness {
       deadlineMs: call.deadlineMs ?? 300_000,
       requestId: `req-${this.#requestCount}`,
       principal: { id: call.principal ?? "key:claude", kind: "key", claims: {} },
+      ...(call.agentToken === undefined ? {} : { agentToken: new Secret(call.agentToken) }),
     };
     const stream = new ScriptedStream(this.gateway.onStream, open);
     const bytes = typeof call.body === "string" ? Buffer.from(call.body) : call.body;
@@ -152,6 +161,7 @@ export class Harness {
     await this.gateway.stop(0);
     await this.upstream.stop();
     const printed = this.log + this.#auditText();
+    rmSync(dirname(this.auditFile), { recursive: true });
     if (printed.includes(canary)) throw new Error("the credential was printed");
   }
 }

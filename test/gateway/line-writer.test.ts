@@ -1,5 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { closeSync, constants, existsSync, mkdtempSync, openSync, readFileSync, renameSync, statSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -141,6 +142,37 @@ describe("line writer", () => {
     await until(() => results.length === 2, "written");
     await until(() => pipe.text.includes("next"), "read");
     expect(pipe.text).toMatch(/x\nnext\n$/);
+    await writer.close();
+    pipe.close();
+  });
+
+  it("a reader that has stopped takes one thread of the process at most; once it reads again, lines are written", async () => {
+    const pipe = new Pipe(true);
+    const { writer, problems } = open({ fd: pipe.writeFd }, { writeTimeoutMs: 20 });
+    const results: boolean[] = [];
+    const waiter = { onWritten: (isWritten: boolean) => results.push(isWritten) };
+    for (let i = 1; i <= 6; i += 1) {
+      writer.append(`${"x".repeat(300_000)}\n`, waiter);
+      await until(() => results.length === i, "given up");
+    }
+    let isRead = false;
+    const read = readFile(newFile()).catch(() => {
+      isRead = true;
+    });
+    // Whatever comes of it, the threads are let go.
+    const later = setTimeout(() => pipe.start(), 1_000);
+    await until(() => isRead || pipe.text !== "", "a file is read");
+    expect([pipe.text.length, isRead, problems[0]]).toEqual([0, true, "TIMEOUT"]);
+    expect(results).toEqual(Array(6).fill(false));
+    clearTimeout(later);
+    pipe.start();
+    await read;
+    await until(() => pipe.text.endsWith("x\n"), "the first line");
+    writer.append("next\n", waiter);
+    await until(() => pipe.text.endsWith("next\n"), "read");
+    expect(pipe.text.length).toBe(300_000 + "\nnext\n".length);
+    await until(() => results.length === 7, "told");
+    expect(results[6]).toBe(true);
     await writer.close();
     pipe.close();
   });

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from "vitest";
 import { until } from "../support/until.ts";
-import { canary, errorOf, Harness, header, toolCall } from "./harness.ts";
+import { canary, errorOf, Harness, header, noCredential, toolCall } from "./harness.ts";
 import { type Behaviour, echoResult, idOf, json } from "./scripted-upstream.ts";
 
 let harness: Harness | undefined;
@@ -319,7 +319,7 @@ describe("credentials", () => {
       },
       () => Promise.reject(new Error("vault at 10.0.0.7 sealed")),
     ]) {
-      const h = await start(echoResult, { credential: { inject } });
+      const h = await start(echoResult, { credential: { ...noCredential, inject } });
       const stream = await h.call({ body: toolCall("get_x") });
       expect([stream.head?.status, errorOf(stream).code]).toEqual([502, -33020]);
       expect(stream.text).not.toContain("10.0.0.7");
@@ -330,15 +330,15 @@ describe("credentials", () => {
   });
 
   it("one that comes later is waited for; an agent that left meanwhile costs no call", async () => {
-    const waiting: ((value: { headers: string[] }) => void)[] = [];
+    const waiting: ((value: { headers: string[]; secrets: [] }) => void)[] = [];
     const h = await start(echoResult, {
-      credential: { inject: () => new Promise((resolve) => waiting.push(resolve)) },
+      credential: { ...noCredential, inject: () => new Promise((resolve) => waiting.push(resolve)) },
     });
     const stays = h.begin({ body: toolCall("get_x") });
     const leaves = h.begin({ body: toolCall("get_x") });
     await until(() => waiting.length === 2, "both wait");
     leaves.cancel();
-    for (const resolve of waiting) resolve({ headers: ["authorization", "late"] });
+    for (const resolve of waiting) resolve({ headers: ["authorization", "late"], secrets: [] });
     await until(() => stays.isOver, "the one that stayed");
     expect(h.upstream.seen.map((seen) => seen.headers.authorization)).toEqual(["late"]);
   });
@@ -403,7 +403,7 @@ describe("credentials", () => {
   });
 
   it("C24 a server without a credential gets no Authorization at all", async () => {
-    const h = await start(echoResult, { credential: { inject: () => ({ headers: [] }) } });
+    const h = await start(echoResult, { credential: noCredential });
     await h.call({ body: toolCall("get_x"), headers: ["Authorization", "Bearer agent-key"] });
     expect(h.upstream.seen[0]?.headers.authorization).toBeUndefined();
   });

@@ -120,6 +120,12 @@ describe("editLists", () => {
     );
   });
 
+  it("refuses a list that is longer than any that is meant", () => {
+    const list = (count: number): string => `{"result":{"tools":[${"0,".repeat(count - 1)}0]}}`;
+    expect(edit(list(100_000), [])).toBe('{"result":{"tools":[]}}');
+    expect(edit(list(100_001), [])).toBe("refused");
+  });
+
   it("C19 keeps the cursor of a page without hits", () => {
     expect(edit('{"result":{"tools":[{"name":"x"}],"nextCursor":"50"}}', [])).toBe(
       '{"result":{"tools":[],"nextCursor":"50"}}',

@@ -1,6 +1,6 @@
-import { createHash, randomBytes } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { type ClientRequest, type IncomingMessage, request } from "node:http";
-import type { Duplex } from "node:stream";
+import { dialRelay, type Upgraded, WebSocketClient, type WebSocketListener } from "./web-socket.ts";
 
 /**
  * A second gateway, written from docs/protocol.md alone: it shares no line and no library with the product, not even the one for
@@ -100,14 +100,12 @@ function u32(value: number): Buffer {
   return bytes;
 }
 
-class Session {
-  readonly #socket: Duplex;
+class Session implements WebSocketListener {
+  readonly #socket: WebSocketClient;
   readonly #options: MiniGatewayOptions;
   readonly #streamWindow: number;
   readonly #tunnelWindow: number;
   readonly #exchanges = new Map<number, Exchange>();
-  #bytes = Buffer.alloc(0);
-  #message: Buffer[] = [];
   #welcome: Welcome | undefined;
   #sendCredit = 0;
   #owedTunnel = 0;
@@ -119,18 +117,11 @@ class Session {
   onWelcome: (welcome: Welcome) => void = () => undefined;
   onEnd: (reason: string) => void = () => undefined;
 
-  constructor(socket: Duplex, options: MiniGatewayOptions) {
-    this.#socket = socket;
+  constructor({ socket, head }: Upgraded, options: MiniGatewayOptions) {
     this.#options = options;
     this.#streamWindow = options.streamWindow ?? 65_536;
     this.#tunnelWindow = options.tunnelWindow ?? 262_144;
-    socket.on("data", (bytes: Buffer) => this.#takeBytes(bytes));
-    socket.on("error", () => this.#end("LOST"));
-    socket.on("close", () => this.#end("LOST"));
-  }
-
-  get connId(): string {
-    return this.#welcome?.connId ?? "";
+    this.#socket = new WebSocketClient(socket, head, this);
   }
 
   get openStreams(): number {
@@ -162,53 +153,26 @@ class Session {
     this.#end("TERMINATED");
   }
 
-  // RFC 6455
-
-  #takeBytes(bytes: Buffer): void {
-    this.#heardAt = Date.now();
-    this.#bytes = Buffer.concat([this.#bytes, bytes]);
-    for (;;) {
-      const [first, second] = this.#bytes;
-      if (first === undefined || second === undefined) return;
-      const short = second & 0x7f;
-      const at = short === 126 ? 4 : short === 127 ? 10 : 2;
-      if (this.#bytes.length < at) return;
-      const length =
-        short === 126 ? this.#bytes.readUInt16BE(2) : short === 127 ? Number(this.#bytes.readBigUInt64BE(2)) : short;
-      if (this.#bytes.length < at + length) return;
-      const payload = this.#bytes.subarray(at, at + length);
-      this.#bytes = this.#bytes.subarray(at + length);
-      this.#takeWebSocketFrame(first & 0x0f, (first & 0x80) !== 0, payload);
-    }
-  }
-
-  #takeWebSocketFrame(opcode: number, isLast: boolean, payload: Buffer): void {
-    if (opcode === 8) this.#end(this.endReason ?? "LOST");
-    else if (opcode === 9) this.#write(10, payload);
-    else if (opcode === 1) this.#fault("text-message");
-    else if (opcode === 0 || opcode === 2) {
-      this.#message.push(payload);
-      if (!isLast) return;
-      const message = Buffer.concat(this.#message);
-      this.#message = [];
-      this.#takeMessage(message);
-    }
-  }
-
-  /** Masked with a key of 0, which is no change at all. */
-  #write(opcode: number, payload: Buffer): void {
-    if (!this.#socket.writable) return;
-    const { length } = payload;
-    const head = Buffer.alloc(length < 126 ? 6 : length < 65_536 ? 8 : 14);
-    head[0] = 0x80 | opcode;
-    head[1] = 0x80 | (length < 126 ? length : length < 65_536 ? 126 : 127);
-    if (length >= 65_536) head.writeBigUInt64BE(BigInt(length), 2);
-    else if (length >= 126) head.writeUInt16BE(length, 2);
-    this.#socket.write(Buffer.concat([head, payload]));
-  }
-
   #send(...frames: Buffer[]): void {
-    this.#write(2, Buffer.concat(frames));
+    this.#socket.send(Buffer.concat(frames));
+  }
+
+  // WebSocketListener
+
+  onBytes(): void {
+    this.#heardAt = Date.now();
+  }
+
+  onMessage(message: Buffer): void {
+    this.#takeMessage(message);
+  }
+
+  onText(): void {
+    this.#fault("text-message");
+  }
+
+  onClose(): void {
+    this.#end("LOST");
   }
 
   // Frames
@@ -217,40 +181,57 @@ class Session {
     if (message.length === 0) this.#fault("empty-message");
     for (let at = 0; at < message.length && this.endReason === undefined; ) {
       const end = at + 10 + message.readUInt32BE(at + 6);
-      if (end > message.length) return this.#fault("frame-overruns-message");
+      if (end > message.length) {
+        this.#fault("frame-overruns-message");
+        return;
+      }
       this.#takeFrame(message.readUInt8(at), message.readUInt32BE(at + 2), message.subarray(at + 10, end));
       at = end;
     }
   }
 
   #takeFrame(type: number, stream: number, payload: Buffer): void {
-    if (this.#welcome === undefined && type !== WELCOME && type !== GOAWAY) return this.#fault("hello-expected");
+    if (this.#welcome === undefined && type !== WELCOME && type !== GOAWAY) {
+      this.#fault("hello-expected");
+      return;
+    }
     switch (type) {
       case WELCOME:
-        return this.#takeWelcome(JSON.parse(payload.toString("utf8")) as Welcome);
+        this.#takeWelcome(JSON.parse(payload.toString("utf8")) as Welcome);
+        return;
       case PING:
-        return this.#send(frame(PONG, 0, payload));
+        this.#send(frame(PONG, 0, payload));
+        return;
       case PONG:
         return;
       case GOAWAY:
-        return this.#takeGoAway(JSON.parse(payload.toString("utf8")) as { reason: string; drainMs: number });
+        this.#takeGoAway(JSON.parse(payload.toString("utf8")) as { reason: string; drainMs: number });
+        return;
       case OPEN:
-        return this.#takeOpen(stream, JSON.parse(payload.toString("utf8")) as Open);
+        this.#takeOpen(stream, JSON.parse(payload.toString("utf8")) as Open);
+        return;
       case DATA:
-        return this.#takeData(stream, payload);
+        this.#takeData(stream, payload);
+        return;
       case END:
-        return this.#takeEnd(this.#exchanges.get(stream), Number(payload.readBigUInt64BE(0)));
+        this.#takeEnd(this.#exchanges.get(stream), Number(payload.readBigUInt64BE(0)));
+        return;
       case RESET:
-        return this.#forget(this.#exchanges.get(stream));
+        this.#forget(this.#exchanges.get(stream));
+        return;
       case WINDOW:
-        return this.#takeWindow(stream, payload.readUInt32BE(0));
+        this.#takeWindow(stream, payload.readUInt32BE(0));
+        return;
       default:
         if ((type & 0x80) === 0) this.#fault("unknown-type");
     }
   }
 
   #takeWelcome(welcome: Welcome): void {
-    if (this.#welcome !== undefined) return this.#fault("unexpected-hello");
+    if (this.#welcome !== undefined) {
+      this.#fault("unexpected-hello");
+      return;
+    }
     this.#welcome = welcome;
     this.#sendCredit = welcome.limits.tunnelWindow;
     const intervalMs = Math.min(15_000, welcome.heartbeatMs);
@@ -263,19 +244,37 @@ class Session {
   }
 
   #takeGoAway({ reason, drainMs }: { readonly reason: string; readonly drainMs: number }): void {
-    if (drainMs === 0) return this.#end(reason);
+    if (drainMs === 0) {
+      this.#end(reason);
+      return;
+    }
     // The sender closes when its last stream is over; this is for one that does not.
     setTimeout(() => this.#end(reason), drainMs + 5_000).unref();
   }
 
   #takeOpen(id: number, open: Open): void {
-    if (id <= this.#lastStream) return this.#fault("stream-id-not-rising");
+    if (id <= this.#lastStream) {
+      this.#fault("stream-id-not-rising");
+      return;
+    }
     this.#lastStream = id;
     const url = this.#options.servers[open.server];
-    if (this.#isDraining) return this.#reset(id, codes.DRAINING);
-    if (this.#exchanges.size >= maxStreams) return this.#reset(id, codes.OVERLOADED);
-    if (!["POST", "GET", "DELETE"].includes(open.method)) return this.#reset(id, codes.REFUSED);
-    if (url === undefined) return this.#reset(id, codes.NO_SERVER);
+    if (this.#isDraining) {
+      this.#reset(id, codes.DRAINING);
+      return;
+    }
+    if (this.#exchanges.size >= maxStreams) {
+      this.#reset(id, codes.OVERLOADED);
+      return;
+    }
+    if (!["POST", "GET", "DELETE"].includes(open.method)) {
+      this.#reset(id, codes.REFUSED);
+      return;
+    }
+    if (url === undefined) {
+      this.#reset(id, codes.NO_SERVER);
+      return;
+    }
     const exchange: Exchange = {
       id,
       upstream: undefined,
@@ -332,7 +331,10 @@ class Session {
 
   #takeEnd(exchange: Exchange | undefined, total: number): void {
     if (exchange === undefined) return;
-    if (exchange.received !== total) return this.#fail(exchange, codes.INTEGRITY);
+    if (exchange.received !== total) {
+      this.#fail(exchange, codes.INTEGRITY);
+      return;
+    }
     exchange.isRequestDone = true;
     exchange.upstream?.end();
     this.#endIfOver(exchange);
@@ -349,7 +351,10 @@ class Session {
   // Answers
 
   #answer(exchange: Exchange, answer: IncomingMessage): void {
-    if (!this.#exchanges.has(exchange.id)) return void answer.destroy();
+    if (!this.#exchanges.has(exchange.id)) {
+      answer.destroy();
+      return;
+    }
     clearTimeout(exchange.deadline);
     exchange.answer = answer;
     const hop = ["connection", "keep-alive", "transfer-encoding", "content-length", "upgrade", "trailer", "te"];
@@ -435,55 +440,24 @@ class Session {
     this.endReason = reason;
     clearInterval(this.#heartbeat);
     for (const exchange of this.#exchanges.values()) this.#forget(exchange);
-    const code = Buffer.alloc(2);
-    code.writeUInt16BE(closeCode);
-    this.#write(8, code);
-    this.#socket.end();
-    setTimeout(() => this.#socket.destroy(), 1_000).unref();
+    this.#socket.close(closeCode);
     this.onEnd(reason);
   }
 }
 
-function isUpgrade(res: IncomingMessage, key: string): boolean {
-  const wanted = createHash("sha1").update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
-  return res.headers["sec-websocket-accept"] === wanted && res.headers["sec-websocket-protocol"] === "postern.v1";
-}
-
 /** Dials the relay; rejects with the status, or the reason of the GOAWAY, when it is refused. */
-export function startMiniGateway(options: MiniGatewayOptions): Promise<MiniGateway> {
-  const key = randomBytes(16).toString("base64");
-  return new Promise((resolve, reject) => {
-    const dial = request({
-      host: "127.0.0.1",
-      port: options.port,
-      path: "/_postern/v1/tunnel",
-      headers: {
-        connection: "Upgrade",
-        upgrade: "websocket",
-        "sec-websocket-version": "13",
-        "sec-websocket-key": key,
-        "sec-websocket-protocol": "postern.v1",
-        authorization: `Bearer ${options.token}`,
-        "postern-tunnel": options.tunnel,
-      },
-    });
-    dial.once("error", reject);
-    dial.once("response", (res) => reject(new Error(`refused with ${res.statusCode}`)));
-    dial.once("upgrade", (res, socket, head) => {
-      if (!isUpgrade(res, key)) return reject(new Error("no upgrade that this side understands"));
-      const session = new Session(socket, options);
-      session.onEnd = (reason) => reject(new Error(`ended before WELCOME: ${reason}`));
-      session.onWelcome = ({ connId }) =>
-        resolve({
-          connId,
-          openStreams: () => session.openStreams,
-          endReason: () => session.endReason,
-          drain: (drainMs) => session.drain(drainMs),
-          terminate: () => session.terminate(),
-        });
-      session.hello();
-      if (head.length > 0) socket.unshift(head);
-    });
-    dial.end();
+export async function startMiniGateway(options: MiniGatewayOptions): Promise<MiniGateway> {
+  const session = new Session(await dialRelay(options), options);
+  const connId = await new Promise<string>((resolve, reject) => {
+    session.onEnd = (reason) => reject(new Error(`ended before WELCOME: ${reason}`));
+    session.onWelcome = (welcome) => resolve(welcome.connId);
+    session.hello();
   });
+  return {
+    connId,
+    openStreams: () => session.openStreams,
+    endReason: () => session.endReason,
+    drain: (drainMs) => session.drain(drainMs),
+    terminate: () => session.terminate(),
+  };
 }

@@ -125,7 +125,7 @@ describe("who may pass", () => {
     expect(preflight.headers.get("access-control-allow-headers")).not.toContain("x-evil");
     const answer = await rig.fetch({ headers: { origin } });
     expect(answer.headers.get("access-control-allow-origin")).toBe(origin);
-    expect(answer.headers.get("access-control-expose-headers")).toBe("Mcp-Session-Id, X-Request-Id");
+    expect(answer.headers.get("access-control-expose-headers")).toBe("Mcp-Session-Id, X-Request-Id, WWW-Authenticate");
     const refused = await rig.fetch({ headers: { origin, authorization: "" } });
     expect(refused.headers.get("access-control-allow-origin")).toBe(origin);
   });

@@ -270,6 +270,48 @@ describe("other offers to upgrade", () => {
     await client.has("HTTP/1.1 404");
     client.destroy();
   });
+
+  const offer = (body: string): string =>
+    [
+      "POST /acme/tickets/mcp HTTP/1.1",
+      "Host: 127.0.0.1",
+      "Connection: Upgrade",
+      "Upgrade: h2c",
+      `Authorization: Bearer ${key.token.reveal()}`,
+      `Content-Length: ${body.length}`,
+      "",
+      body,
+    ].join("\r\n");
+
+  it("leave nothing behind on a connection that makes them again and again", async () => {
+    const warnings: string[] = [];
+    const note = (warning: Error): void => void warnings.push(warning.name);
+    process.on("warning", note);
+    await connected();
+    const client = new RawClient(port);
+    for (let i = 0; i < 12; i += 1) {
+      client.send(offer(`call ${i}`));
+      await client.has(`"tickets call ${i}"`);
+    }
+    expect(relay.status().connections).toBe(1);
+    client.destroy();
+    await until(() => relay.status().connections === 0, "the connection is forgotten");
+    process.off("warning", note);
+    expect(warnings).toEqual([]);
+  });
+
+  it("behind a request that is still running end the connection: their answer could overtake", async () => {
+    const held = await connected({
+      onStream: () => ({ onData: () => undefined, onEnd: () => undefined, onReset: () => undefined }),
+    });
+    const client = new RawClient(port);
+    client.send(offer("first").replace("Connection: Upgrade\r\nUpgrade: h2c\r\n", ""));
+    await until(() => held.openStreamCount === 1, "the first is running");
+    client.send("GET /acme/nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n");
+    await client.closed();
+    expect(client.text).toBe("");
+    await until(() => held.openStreamCount === 0, "the first was cancelled");
+  });
 });
 
 describe("a relay that ends", () => {

@@ -91,6 +91,7 @@ export class FakeStream implements TunnelStream {
 export class FakeSession implements TunnelSession {
   readonly connId: string;
   readonly peer: TunnelSession["peer"];
+  carriesAgentTokens = false;
   servers: string[];
   isAccepting = true;
   openStreamCount = 0;

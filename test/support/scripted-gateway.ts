@@ -62,7 +62,7 @@ export function helloFrame(servers: readonly string[] = ["fixture"], changes: ob
   });
 }
 
-function parse(message: Buffer): Frame[] {
+export function parseFrames(message: Buffer): Frame[] {
   const frames: Frame[] = [];
   for (let at = 0; at < message.length; ) {
     const end = at + headerBytes + message.readUInt32BE(at + 6);
@@ -90,7 +90,7 @@ export async function dialScripted(options: {
   });
   const frames: Frame[] = [];
   let closeCode: number | undefined;
-  socket.on("message", (message: Buffer) => frames.push(...parse(message)));
+  socket.on("message", (message: Buffer) => frames.push(...parseFrames(message)));
   socket.on("close", (code) => {
     closeCode = code;
   });

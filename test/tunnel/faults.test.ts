@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { welcomeGateway } from "../../src/tunnel/accept.ts";
 import { decodeMessage } from "../../src/tunnel/decode.ts";
 import { greetRelay } from "../../src/tunnel/dial.ts";
@@ -6,6 +6,7 @@ import { encodeHello, encodeOpen, encodeWelcome } from "../../src/tunnel/encode.
 import type { FaultName } from "../../src/tunnel/errors.ts";
 import type { FrameHandler, GoAway } from "../../src/tunnel/frame.ts";
 import { Session } from "../../src/tunnel/session.ts";
+import { StreamTable } from "../../src/tunnel/stream-table.ts";
 import type { StreamHandler } from "../../src/tunnel/types.ts";
 import { createCarrierPair, type MemoryCarrier } from "../support/carrier-pair.ts";
 import { until } from "../support/until.ts";
@@ -264,6 +265,29 @@ describe("faults of a gateway", () => {
     subject.peer.send(hex(headFrame(1), endFrame(1, 0)));
     await until(() => taken.isOver, "the first stream");
     expect(taken.ends).toBe(1);
+  });
+
+  it("a go-away that ends the session at once still says which streams nobody processed", async () => {
+    const subject = await asRelay();
+    const [taken, above] = [new Recorder(), new Recorder()];
+    openWith(subject.session, taken);
+    openWith(subject.session, above);
+    await until(() => subject.session.openStreamCount === 2, "the streams");
+    subject.peer.send(hex(jsonFrame("05", 0, { reason: "SHUTDOWN", lastStream: 1, drainMs: 0 })));
+    await subject.session.ended;
+    expect([taken.reset?.code, above.reset?.code]).toEqual(["TUNNEL_LOST", "DRAINING"]);
+  });
+
+  it("a relay that has used all stream ids drains the session, so that the gateway dials anew", async () => {
+    const subject = await asRelay();
+    const recorder = new Recorder();
+    openWith(subject.session, recorder);
+    vi.spyOn(StreamTable.prototype, "nextId").mockReturnValueOnce(undefined);
+    expect(subject.session.openStream(open(), new Recorder())).toMatchObject({ code: "DRAINING" });
+    expect(subject.session.isAccepting).toBe(false);
+    await until(() => subject.goAways.length > 0, "the go-away");
+    expect(subject.goAways).toEqual([expect.objectContaining({ reason: "MAX_AGE", lastStream: 1, drainMs: 600_000 })]);
+    expect(recorder.isOver).toBe(false);
   });
 
   it("an advert behind the go-away that ended the session changes nothing", async () => {

@@ -31,8 +31,17 @@ export class Dice {
 }
 
 const types: readonly number[] = Object.values(frameTypes);
-const sessionTypes: readonly number[] = [frameTypes.PING, frameTypes.PONG, frameTypes.ADVERT, frameTypes.GOAWAY];
-const numbers = [0, 1, 2, 7, 255, 256, 1_023, 1_024, 65_535, 65_536, 0x7fff_fffe, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff];
+const sessionTypes: readonly number[] = [
+  frameTypes.HELLO,
+  frameTypes.WELCOME,
+  frameTypes.PING,
+  frameTypes.PONG,
+  frameTypes.ADVERT,
+  frameTypes.GOAWAY,
+];
+const numbers = [
+  0, 1, 2, 7, 255, 256, 1_023, 1_024, 65_535, 65_536, 0x7fff_fffe, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff,
+];
 
 export function rawFrame(type: number, stream: number, payload: Buffer, flags = 0, length = payload.length): Buffer {
   const frame = Buffer.allocUnsafe(headerBytes + payload.length);
@@ -50,6 +59,7 @@ function bytes(dice: Dice, length: number): Buffer {
   return out;
 }
 
+const why = Buffer.from("why");
 const filler = Buffer.alloc(maxDataBytes + 1, "x");
 
 function u32(value: number): Buffer {
@@ -109,7 +119,7 @@ const oddValues: readonly unknown[] = [
   "a\r\nb: c",
   "\u0000",
   "\ud800",
-  "x".repeat(5_000),
+  "x".repeat(1_100),
   [],
   ["a"],
   [1],
@@ -134,68 +144,100 @@ function oddObject(dice: Dice, good: object): object {
   return copy;
 }
 
-const deepJson = ["[".repeat(20_000), `{"a":${"[".repeat(9_000)}${"]".repeat(9_000)}}`, '{"a":1,"a":2}', "\ufeff{}", "{}x"];
+const deepJson = ["[".repeat(20_000), `{"a":${"[".repeat(9_000)}${"]".repeat(9_000)}}`].map((text) =>
+  Buffer.from(text),
+);
+const brokenJson = ['{"a":1,"a":2}', "\ufeff{}", "{}x", "{", '"', "[]", "null", " "].map((text) => Buffer.from(text));
+const goodJson = new Map(
+  Object.entries(goodPayloads).map(([type, good]) => [Number(type), Buffer.from(JSON.stringify(good))]),
+);
+const empty = Buffer.alloc(0);
 
-function jsonPayload(dice: Dice, type: number): Buffer {
-  const good = goodPayloads[type] ?? {};
-  const kind = dice.below(16);
-  if (kind === 0) return Buffer.from(dice.pick(deepJson));
+function jsonPayload(dice: Dice, type: number, oddness: number): Buffer {
+  const kind = dice.once(oddness) ? dice.below(8) : 8;
+  if (kind === 0) return dice.once(64) ? dice.pick(deepJson) : dice.pick(brokenJson);
   if (kind === 1) return bytes(dice, dice.below(64));
-  if (kind === 2) return Buffer.from(JSON.stringify(dice.pick(oddValues)));
-  return Buffer.from(JSON.stringify(kind < 9 ? oddObject(dice, good) : good));
+  if (kind > 7) return goodJson.get(type) ?? empty;
+  return Buffer.from(JSON.stringify(oddObject(dice, goodPayloads[type] ?? {})));
 }
 
 /** Some payload for a frame of `type`, good more often than not. */
-function payloadFor(dice: Dice, type: number): Buffer {
+function payloadFor(dice: Dice, type: number, oddness: number): Buffer {
+  const isOdd = dice.once(oddness);
   switch (type) {
     case frameTypes.DATA:
-      return filler.subarray(0, dice.once(4) ? dice.pick([0, 1, 16_384, 16_385]) : 1 + dice.below(200));
+      return filler.subarray(0, isOdd ? dice.pick([0, 1, 16_384, 16_385]) : 1 + dice.below(200));
     case frameTypes.END:
-      return u64(dice.once(8) ? dice.pick(numbers) : 0, dice.once(2) ? 0 : dice.pick(numbers));
+      return u64(isOdd ? dice.pick(numbers) : 0, dice.once(2) ? 0 : dice.pick(numbers));
     case frameTypes.RESET:
-      return Buffer.concat([u32(dice.below(64)).subarray(2), dice.once(4) ? bytes(dice, 9) : Buffer.from("why")]);
+      return Buffer.concat([u32(dice.below(64)).subarray(2), isOdd ? bytes(dice, 9) : why]);
     case frameTypes.WINDOW:
-      return u32(dice.once(4) ? dice.pick(numbers) : 1 + dice.below(70_000));
+      return u32(isOdd ? dice.pick(numbers) : 1 + dice.below(70_000));
     case frameTypes.PING:
     case frameTypes.PONG:
-      return bytes(dice, dice.once(16) ? dice.below(12) : 8);
+      return bytes(dice, isOdd ? dice.below(12) : 8);
     default:
-      return jsonPayload(dice, type);
+      return jsonPayload(dice, type, oddness);
   }
 }
 
-/** What the sequence knows of the session it attacks. */
+/** What a sequence knows of the session it attacks, so that most of its frames have a place in it. */
 export interface Place {
   readonly role: "relay" | "gateway";
-  /** The highest id that was opened. */
+  /** The highest id that was opened, 0 for none. */
   lastId: number;
+  /** Streams that had a HEAD from this side. */
+  readonly headed: Set<number>;
+  /** One frame in so many is not what should stand there. */
+  readonly oddness: number;
 }
 
-function idFor(dice: Dice, type: number, place: Place): number {
-  if (sessionTypes.includes(type)) return dice.once(64) ? 1 : 0;
-  if (type === frameTypes.WINDOW && dice.once(3)) return 0;
-  if (dice.once(48)) return dice.pick(numbers);
-  if (type !== frameTypes.OPEN) return 1 + 2 * dice.below((place.lastId + 3) >> 1);
-  place.lastId += dice.once(64) ? -2 : 2 * dice.below(3);
-  if (place.lastId < 1) place.lastId = 1;
+export function placeAt(role: Place["role"], lastId: number, oddness: number): Place {
+  return { role, lastId, headed: new Set(), oddness };
+}
+
+function openId(dice: Dice, place: Place): number {
+  if (dice.once(place.oddness * 4)) return Math.max(1, place.lastId - 2);
+  place.lastId += place.lastId === 0 ? 1 : 2 + 2 * dice.below(3);
   return place.lastId;
 }
 
+/** Type and stream of a frame that could stand here. */
+function placed(dice: Dice, type: number, place: Place): readonly [number, number] {
+  if (sessionTypes.includes(type)) return [type, 0];
+  if (type === frameTypes.WINDOW && dice.once(3)) return [type, 0];
+  if (type === frameTypes.OPEN) return [type, openId(dice, place)];
+  if (place.lastId === 0)
+    return place.role === "gateway" ? [frameTypes.OPEN, openId(dice, place)] : [frameTypes.PING, 0];
+  const id = 1 + 2 * dice.below((place.lastId + 1) >> 1);
+  if (place.role === "gateway" || type === frameTypes.RESET || type === frameTypes.WINDOW) return [type, id];
+  if (!place.headed.has(id)) {
+    place.headed.add(id);
+    return [frameTypes.HEAD, id];
+  }
+  return [type === frameTypes.HEAD ? frameTypes.DATA : type, id];
+}
+
+const calmTypes = {
+  relay: [frameTypes.PING, frameTypes.PONG, frameTypes.PING, frameTypes.PONG, frameTypes.ADVERT],
+  gateway: [frameTypes.PING, frameTypes.PONG],
+} as const;
 const attackTypes = {
   relay: [frameTypes.HEAD, frameTypes.HEAD, frameTypes.DATA, frameTypes.DATA, frameTypes.END, frameTypes.WINDOW],
   gateway: [frameTypes.OPEN, frameTypes.OPEN, frameTypes.DATA, frameTypes.DATA, frameTypes.END, frameTypes.WINDOW],
 } as const;
 
-/** A frame that could stand at this place, or nearly could. */
 function grammarFrame(dice: Dice, place: Place): Buffer {
+  const { oddness } = place;
   const choice = dice.below(32);
   const mine: readonly number[] = attackTypes[place.role];
-  const type =
-    choice < 20 ? dice.pick(mine) : choice < 24 ? frameTypes.RESET : choice < 29 ? dice.pick(sessionTypes) : dice.pick(types);
-  const isIgnorable = dice.once(64);
-  const payload = isIgnorable ? bytes(dice, dice.below(40)) : payloadFor(dice, type);
-  const length = dice.once(64) ? dice.pick(numbers) : payload.length;
-  return rawFrame(isIgnorable ? 0x80 + dice.below(128) : type, idFor(dice, type, place), payload, dice.below(4), length);
+  const wanted = choice < 26 ? dice.pick(mine) : choice < 28 ? frameTypes.RESET : dice.pick(calmTypes[place.role]);
+  let [type, id] = placed(dice, dice.once(oddness * 4) ? dice.pick(types) : wanted, place);
+  if (dice.once(oddness * 4)) id = dice.pick(numbers);
+  if (dice.once(64)) type = 0x80 + dice.below(128);
+  const payload = type >= 0x80 ? bytes(dice, dice.below(40)) : payloadFor(dice, type, oddness);
+  const length = dice.once(oddness * 4) ? dice.pick(numbers) : payload.length;
+  return rawFrame(type, id, payload, dice.below(4), length);
 }
 
 function breakBytes(dice: Dice, message: Buffer): Buffer {
@@ -215,12 +257,12 @@ function breakBytes(dice: Dice, message: Buffer): Buffer {
   }
 }
 
-/** One hostile message. `calm` in eight of ten is left whole, so that sequences go deep. */
-export function hostileMessage(dice: Dice, place: Place, kind: "any" | "calm" = "any"): Buffer {
-  const choice = kind === "calm" && !dice.once(12) ? 9 : dice.below(10);
-  if (choice === 0) return bytes(dice, dice.below(64));
-  const frames = 1 + (dice.once(4) ? dice.below(4) : 0);
+/** One hostile message: one frame or some, in one of eight broken where `oddness` is small, and rarely where it is not. */
+export function hostileMessage(dice: Dice, place: Place): Buffer {
+  if (dice.once(place.oddness * 5)) return bytes(dice, dice.below(64));
   let message = grammarFrame(dice, place);
-  for (let i = 1; i < frames; i += 1) message = Buffer.concat([message, grammarFrame(dice, place)]);
-  return choice < 4 ? breakBytes(dice, message) : message;
+  for (let more = dice.once(4) ? dice.below(4) : 0; more > 0; more -= 1) {
+    message = Buffer.concat([message, grammarFrame(dice, place)]);
+  }
+  return dice.once(place.oddness * 2) ? breakBytes(dice, message) : message;
 }

@@ -10,7 +10,7 @@ import { Session } from "../../src/tunnel/session.ts";
 import type { Head, Reset, SessionEnd, StreamSink, TunnelStream } from "../../src/tunnel/types.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { gatewayIdentity, node, okHead, open } from "./ends.ts";
-import { Dice, goodPayloads, hostileMessage, type Place, rawFrame } from "./fuzz-input.ts";
+import { Dice, goodPayloads, hostileMessage, type Place, placeAt, rawFrame } from "./fuzz-input.ts";
 
 /**
  * Feeds hostile messages to the decoder and to whole session ends of both roles. Nothing but typed faults may come of them:
@@ -50,11 +50,15 @@ export interface FuzzResult {
 const decoderTurn = 20_000;
 
 /** `count` messages through the decoder alone. `progress` hears now and then how many are done. */
-export async function fuzzDecoder(seed: number, count: number, progress: (done: number) => void = ignored): Promise<FuzzResult> {
+export async function fuzzDecoder(
+  seed: number,
+  count: number,
+  progress: (done: number) => void = ignored,
+): Promise<FuzzResult> {
   const dice = new Dice(seed);
   const outcomes: Record<string, number> = {};
   for (let i = 0; i < count; i += 1) {
-    const place: Place = { role: dice.once(2) ? "relay" : "gateway", lastId: 1 + 2 * dice.below(8) };
+    const place = placeAt(dice.once(2) ? "relay" : "gateway", 1 + 2 * dice.below(8), 2);
     const outcome = decodeOutcome(hostileMessage(dice, place), seed, i);
     outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
     if (i % decoderTurn !== 0) continue;
@@ -131,46 +135,53 @@ class FuzzSink implements StreamSink {
   readonly #dice: Dice;
   readonly #isOpener: boolean;
   readonly #maxUntaken: number;
+  readonly #onViolation: (what: string) => void;
   #untaken = 0;
   #hasHead = false;
   #isRemoteDone = false;
   #isOver = false;
 
-  constructor(dice: Dice, isOpener: boolean, maxUntaken: number) {
+  constructor(dice: Dice, isOpener: boolean, onViolation: (what: string) => void) {
     this.#dice = dice;
     this.#isOpener = isOpener;
-    this.#maxUntaken = maxUntaken;
+    this.#maxUntaken = limits.streamWindowBytes;
+    this.#onViolation = onViolation;
+  }
+
+  /** Not by an exception: a session survives sinks that throw. */
+  #must(holds: boolean, what: string): void {
+    if (!holds) this.#onViolation(what);
   }
 
   onHead(_head: Head): void {
-    must(this.#isOpener && !this.#hasHead && !this.#isOver, "onHead out of order");
+    this.#must(this.#isOpener && !this.#hasHead && !this.#isOver, "onHead out of order");
     this.#hasHead = true;
     this.#act();
   }
 
   onData(chunk: Buffer): void {
-    must(!this.#isOver && !this.#isRemoteDone && chunk.length > 0, "onData out of order");
-    must(!this.#isOpener || this.#hasHead, "onData before the head");
+    this.#must(!this.#isOver && !this.#isRemoteDone && chunk.length > 0, "onData out of order");
+    this.#must(!this.#isOpener || this.#hasHead, "onData before the head");
     this.#untaken += chunk.length;
-    must(this.#untaken <= this.#maxUntaken, "more than the stream's window is out");
+    this.#must(this.#untaken <= this.#maxUntaken, "more than the stream's window is out");
     if (this.#dice.once(2)) this.take();
     this.#act();
   }
 
   onEnd(): void {
-    must(!this.#isOver && !this.#isRemoteDone, "onEnd out of order");
+    this.#must(!this.#isOver && !this.#isRemoteDone, "onEnd out of order");
     this.#isRemoteDone = true;
     this.#act();
   }
 
   onReset(_reset: Reset): void {
-    must(!this.#isOver, "onReset twice, or after this end's own");
+    this.#must(!this.#isOver, "onReset twice, or after this end's own");
     this.#isOver = true;
     if (this.#dice.once(16)) throw new Error(thrownOnPurpose);
   }
 
   onDrain(): void {
-    must(!this.#isOver, "onDrain after the end");
+    this.#must(!this.#isOver, "onDrain after the end");
     this.#act();
   }
 
@@ -234,12 +245,15 @@ class Victim {
   #outcome: string | undefined;
   #end: SessionEnd | undefined;
   #problem: string | undefined;
+  readonly #onViolation = (what: string): void => {
+    this.#problem ??= what;
+  };
   inputs = 0;
 
   constructor(dice: Dice) {
     this.#dice = dice;
     this.#carrier = new FuzzCarrier(dice.once(8));
-    this.#place = { role: dice.once(2) ? "relay" : "gateway", lastId: 1 };
+    this.#place = placeAt(dice.once(2) ? "relay" : "gateway", 0, dice.pick([8, 32, 128]));
     const done = (outcome: { readonly kind: string; readonly session?: unknown }): void => this.#begin(outcome);
     const context = { clock: this.#clock as Clock, random: () => 0.5, logger: this.#logger(), limits };
     if (this.#place.role === "relay") {
@@ -257,7 +271,7 @@ class Victim {
       info: ignored,
       warn: ignored,
       error: (event) => {
-        if (event !== "a stream callback threw") this.#problem ??= event;
+        if (event !== "a stream callback threw") this.#onViolation(`logged: ${event}`);
       },
       with: () => logger,
     };
@@ -281,7 +295,7 @@ class Victim {
   }
 
   #onStream(stream: TunnelStream): StreamSink {
-    const sink = new FuzzSink(this.#dice, false, limits.streamWindowBytes);
+    const sink = new FuzzSink(this.#dice, false, this.#onViolation);
     sink.stream = stream;
     this.#sinks.push(sink);
     this.#streams.push(stream);
@@ -293,7 +307,7 @@ class Victim {
 
   #openSome(session: Session): void {
     const hasBody = this.#dice.once(2);
-    const sink = new FuzzSink(this.#dice, true, limits.streamWindowBytes);
+    const sink = new FuzzSink(this.#dice, true, this.#onViolation);
     const stream = session.openStream(open({ hasBody }), sink);
     if ("code" in stream) return;
     sink.stream = stream;
@@ -325,7 +339,7 @@ class Victim {
     if (this.#dice.once(16)) this.#carrier.isStuck = true;
     else if (this.#carrier.isStuck && this.#dice.once(3)) this.#carrier.unstick();
     const messages = this.#dice.once(512) ? 400 : 1 + this.#dice.below(4);
-    for (let i = 0; i < messages; i += 1) this.#feed(hostileMessage(this.#dice, this.#place, "calm"));
+    for (let i = 0; i < messages; i += 1) this.#feed(hostileMessage(this.#dice, this.#place));
   }
 
   /** How the session ended by itself; `none` while it stands. */
@@ -342,14 +356,14 @@ class Victim {
 
   /** A turn after `finish`. */
   check(): void {
-    must(this.#problem === undefined, `logged: ${this.#problem}`);
+    must(this.#problem === undefined, this.#problem ?? "");
     must(this.#carrier.closedBy !== undefined, "the carrier was not closed");
     must(this.#clock.armed === 0, `${this.#clock.armed} timers are left`);
     must(this.#carrier.peakBytes <= maxBufferedBytes, `${this.#carrier.peakBytes} bytes were buffered`);
     const session = this.#session;
     if (session === undefined) return;
     must(this.#end !== undefined && knownEnds.has(this.#end.reason), "the session did not end");
-    must(this.#end?.reason !== "INTERNAL" || this.#end.by === "peer", "an error of this side's own");
+    must(this.#end?.detail !== "an error of this side's own", "an error of this side's own");
     must(session.openStreamCount === 0, "streams are left");
     for (const stream of this.#streams) must((stream as { isOver?: boolean }).isOver === true, "a stream is not over");
     const { receive, send } = session.credit;
@@ -362,7 +376,11 @@ class Victim {
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** At least `count` messages to whole sessions, a hundred and some at a time. */
-export async function fuzzSessions(seed: number, count: number, progress: (done: number) => void = ignored): Promise<FuzzResult> {
+export async function fuzzSessions(
+  seed: number,
+  count: number,
+  progress: (done: number) => void = ignored,
+): Promise<FuzzResult> {
   const outcomes: Record<string, number> = {};
   let inputs = 0;
   for (let round = 0; inputs < count; round += 1) {
