@@ -1,9 +1,12 @@
 import { AnswerFilter } from "../src/gateway/answer-filter.ts";
+import { ByteBudget } from "../src/gateway/byte-budget.ts";
 import { editLists, MessageSkimmer } from "../src/mcp/index.ts";
 
 /** What judging an answer costs, without any I/O: `npx tsx bench/answers.ts`. */
 
 const noop = (): void => undefined;
+
+const budget = new ByteBudget(Number.POSITIVE_INFINITY);
 
 function filterOf(isEventStream: boolean): AnswerFilter {
   return new AnswerFilter({
@@ -23,6 +26,7 @@ function filterOf(isEventStream: boolean): AnswerFilter {
       onDrop: noop,
       errorJson: () => "{}",
     },
+    budget,
   });
 }
 

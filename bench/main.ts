@@ -5,15 +5,17 @@ import { modernRequest } from "../test/support/agent-requests.ts";
 import { type Stack, startStack } from "../test/support/stack.ts";
 import { judgeTables } from "./gate.ts";
 import type { Job, LoadResult } from "./load.ts";
+import { measureMemory } from "./memory.ts";
 import { cpuSeconds, type Listening, type LoadGenerator, startListening, startLoadGenerator } from "./processes.ts";
 import { median, printTable, type Row, type Table } from "./report.ts";
 
 /**
  * `npm run bench`: the same calls to the same server directly, over two plain HTTP hops, and through Postern with
  * policy, injection and audit on; every part a process of its own, all on loopback. The targets take turns in rounds,
- * so that what drifts (clock, heat, neighbours) hits all alike.
+ * so that what drifts (clock, heat, neighbours) hits all alike. `npm run bench -- memory` is in memory.ts.
  */
-const { values: flags } = parseArgs({
+const { values: flags, positionals } = parseArgs({
+  allowPositionals: true,
   options: {
     json: { type: "boolean", default: false },
     short: { type: "boolean", default: false },
@@ -250,6 +252,10 @@ function applyGate(tables: readonly Table[]): void {
 }
 
 async function main(): Promise<void> {
+  if (positionals[0] === "memory") {
+    if (!(await measureMemory(flags.short))) process.exitCode = 1;
+    return;
+  }
   const peers = peerTargets();
   const upstream = await startListening("./upstream.ts", { PORT: flags["upstream-port"] });
   const inner = await startListening("./hop.ts", { TARGET: `http://127.0.0.1:${upstream.port}` });

@@ -13,8 +13,15 @@ const logLevels: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
 export const relay: Command = (args, io) =>
   runPart("relay", args, io, loadRelayConfig, async (config, logger, file) => {
-    const part = await startRelay(config, hostname(), logger);
-    process.on("SIGHUP", () => reloadRelay(part, file, logger));
+    let part: RunningRelay | undefined;
+    let isDue = false;
+    // From the first moment: without a listener the signal ends the process.
+    process.on("SIGHUP", () => {
+      if (part === undefined) isDue = true;
+      else reloadRelay(part, file, logger);
+    });
+    part = await startRelay(config, hostname(), logger);
+    if (isDue) reloadRelay(part, file, logger);
     return part;
   });
 

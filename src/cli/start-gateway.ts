@@ -41,6 +41,7 @@ export async function startGateway(
       id: config.gateway.id,
       software,
       servers: config.servers,
+      agents: config.agents.verify === "edge" ? config.agents : undefined,
       audit: {
         target: config.audit.file === undefined ? { fd: 1 } : { file: config.audit.file },
         onError: config.audit.onError,

@@ -26,8 +26,8 @@ export async function startRelay(config: RelayConfig, nodeId: string, logger: Lo
   );
   const admin = await listenAdmin({ ...config.admin.listen, allowedHosts: [] }, relay);
   try {
+    logger.info("relay starts", { url: config.publicUrl, version: software });
     const { port } = await relay.listen();
-    logger.info("relay is listening", { address: `${config.listen.host}:${port}`, version: software });
     return {
       port,
       adminPort: admin.port,

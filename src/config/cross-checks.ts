@@ -1,3 +1,4 @@
+import { headerNameFault } from "./header-fields.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
 import { formatPath, type MapTree, nodeAt, type Tree, walk } from "./tree.ts";
@@ -18,6 +19,37 @@ export function findVaultless(gateway: Tree): Problem[] {
     problems.push({ at, message: `\`${formatPath(path)}\` reads from Vault, but the file names none`, cure });
   });
   return problems;
+}
+
+/** Headers that hold a secret by their very name. */
+const secretNames = /^authorization$|cookie|token|secret|passw|api-?key/i;
+
+/** HTTP does not tell names by their case: of two spellings of one, a server would take either. */
+export function findHeaderFaults(gateway: Tree): Problem[] {
+  return [...entriesAt(gateway)].flatMap(([, { value: server }]) => {
+    const headers = nodeAt(server, ["credential", "headers"]);
+    if (headers?.kind !== "map") return [];
+    const lines = new Map<string, number>();
+    return [...headers.entries].flatMap(([name, { keyAt: at, value }]) => {
+      const fault = headerNameFault(name);
+      if (fault !== undefined) return [{ at, ...fault, message: fault.message.replace("{}", `\`${name}\``) }];
+      if (secretNames.test(name) && value.kind === "scalar" && typeof value.value === "string") {
+        const message = `\`${name}\`: a secret is never written into this file`;
+        return [{ at: value.at, message, cure: `${name}: { file: PATH }   or { env: NAME } or { vault: { … } }` }];
+      }
+      const line = lines.get(name.toLowerCase());
+      lines.set(name.toLowerCase(), line ?? at.line);
+      if (line === undefined) return [];
+      return [
+        { at, message: `\`${name}\` is the header of line ${line} in another spelling`, cure: "each header once" },
+      ];
+    });
+  });
+}
+
+/** One key for two agents would make who calls a matter of order. */
+export function findSharedKeys(gateway: Tree): Problem[] {
+  return findShared(nodeAt(gateway, ["agents", "keys"]), "sha256");
 }
 
 /** A policy for a server that does not exist protects nothing: most often it is a slip in the name. */
@@ -69,9 +101,9 @@ function findShared(list: Tree | undefined, key: string): Problem[] {
   if (list?.kind !== "list") return [];
   const owners = new Map<unknown, number>();
   return list.items.flatMap((item, i) => {
-    const hashes = nodeAt(item, [key]);
-    if (hashes?.kind !== "list") return [];
-    return hashes.items.flatMap((hash) => {
+    const given = nodeAt(item, [key]);
+    const hashes = given?.kind === "list" ? given.items : given === undefined ? [] : [given];
+    return hashes.flatMap((hash) => {
       const value = hash.kind === "scalar" ? hash.value : undefined;
       const owner = owners.get(value) ?? i;
       owners.set(value, owner);

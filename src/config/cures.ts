@@ -66,14 +66,45 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*": text("a map", "{ url: http://tickets.internal:8080/mcp }"),
   "servers.*.url": text("an http:// or https:// address", "url: http://tickets.internal:8080/mcp"),
   "servers.*.credential": text("a map", "credential: { type: bearer, token: { file: PATH } }"),
-  "servers.*.credential.type": text("bearer or header", "type: bearer"),
+  "servers.*.credential.type": text("bearer, basic, header or headers", "type: bearer"),
   ...sourceAt("servers.*.credential.token"),
   ...sourceAt("servers.*.credential.value"),
+  ...sourceAt("servers.*.credential.password"),
+  ...sourceAt("servers.*.credential.username"),
+  "servers.*.credential.username": text("a user name, or a source of one", "username: svc-tickets"),
+  "servers.*.credential.headers": text(
+    "a map of values by header name",
+    "headers: { X-Api-Key: { file: PATH }, X-Org: acme }",
+  ),
+  ...sourceAt("servers.*.credential.headers.*"),
+  "servers.*.credential.headers.*": text(
+    "the value of a header, or a source of it",
+    "X-Api-Key: { file: /run/secrets/postern/NAME }",
+  ),
   "servers.*.credential.name": text("the name of a header", "name: X-Api-Key"),
   "servers.*.credential.prefix": text("text that stands before the value", 'prefix: "Token "'),
   policy: text("the path of a policy file, or the policy itself", "policy: ./policy.yaml"),
   agents: text("a map", "agents: { verify: relay }"),
-  "agents.verify": text("relay", "verify: relay"),
+  "agents.verify": text("relay or edge", "verify: relay"),
+  "agents.keys": text("a list of agent keys", "keys: [ { name: claude-prod, sha256: HASH } ]"),
+  "agents.keys[]": text("a map", "{ name: claude-prod, sha256: HASH }"),
+  "agents.keys[].name": text("a name: a-z, 0-9 and -, at most 63", "name: claude-prod"),
+  "agents.keys[].sha256": text(
+    "a hash, or a list of hashes",
+    'sha256: "HASH"   (postern token new --kind agent prints it)',
+  ),
+  "agents.keys[].sha256[]": text("a hash", '"HASH"   (postern token new --kind agent prints it)'),
+  "agents.issuers": text("a list of issuers", "issuers: [ { issuer: https://idp.example.com, audience: … } ]"),
+  "agents.issuers[]": text(
+    "a map",
+    "{ issuer: https://idp.example.com, audience: https://relay.example.com/acme/tickets/mcp }",
+  ),
+  ...issuerAt("agents.issuers[]", "https://relay.example.com/acme/tickets/mcp"),
+  "agents.issuers[].requiredScopes": text("a list of scopes", "requiredScopes: [mcp]"),
+  "agents.issuers[].requiredScopes[]": text("a scope", "mcp"),
+  "agents.issuers[].clientIds": text("a list of client ids", "clientIds: [claude-prod]"),
+  "agents.issuers[].clientIds[]": text("a client id", "claude-prod"),
+  "agents.issuers[].requireTyp": text("true or false", "requireTyp: true"),
   gateway: text("a map", "gateway: { id: edge-1 }"),
   "gateway.id": text("a name of this replica", "id: edge-1"),
   admin: text("a map", 'admin: { listen: "127.0.0.1:9464" }'),
@@ -218,7 +249,7 @@ export const expectations: { readonly [kind in DocumentKind]: { readonly [patter
 
 /** Whether a source stands at `path`. Its keys are not shown: some of them are secrets in the wrong place. */
 export function isSourceAt(kind: DocumentKind, path: Path): boolean {
-  return expectationAt(kind, path).expects.startsWith("a source of a secret");
+  return /\ba source of\b/.test(expectationAt(kind, path).expects);
 }
 
 /** What is meant at `path`. A test holds that every place of the three schemas has an entry. */
@@ -235,6 +266,7 @@ export function patternOf(path: Path): string {
   path.forEach((step, i) => {
     if (typeof step === "number") pattern += "[]";
     else if (i === 1 && namedMaps.has(String(path[0]))) pattern += ".*";
+    else if (i === 4 && pattern === "servers.*.credential.headers") pattern += ".*";
     else pattern += i === 0 ? step : `.${step}`;
   });
   return pattern;

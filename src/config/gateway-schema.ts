@@ -8,12 +8,15 @@ import {
   type Listen,
   listenAddress,
   section,
+  sha256,
   size,
   textField,
   urlName,
   wholeNumber,
 } from "./fields.ts";
+import { headerMap, headerName, headerPrefix, userName } from "./header-fields.ts";
 import { type LocalSource, localSource, type Source, source, vaultPath } from "./source.ts";
+import { type OAuthSettings, oauthSection } from "./token-fields.ts";
 
 /** gateway.yaml (DESIGN 4.2) without the policy: every default set, paths absolute, durations in milliseconds. */
 export interface GatewaySettings {
@@ -28,7 +31,7 @@ export interface GatewaySettings {
   };
   readonly vault: VaultSettings | undefined;
   readonly servers: { readonly [name: string]: ServerSettings };
-  readonly agents: { readonly verify: "relay" };
+  readonly agents: AgentSettings;
   readonly gateway: { readonly id: string };
   readonly admin: { readonly listen: Listen };
   /** Without a file: standard output. */
@@ -36,6 +39,15 @@ export interface GatewaySettings {
   readonly limits: { readonly requestBytes: number; readonly streams: number };
   readonly timeouts: { readonly firstByteMs: number; readonly idleMs: number };
 }
+
+/** Who says who calls: the relay, or the gateway itself by the agents' own keys and tokens. */
+export type AgentSettings =
+  | { readonly verify: "relay" }
+  | {
+      readonly verify: "edge";
+      readonly keys: readonly { readonly name: string; readonly sha256: readonly string[] }[];
+      readonly issuers: readonly (OAuthSettings & { readonly audience: string })[];
+    };
 
 export interface VaultSettings {
   readonly address: string;
@@ -62,7 +74,9 @@ export interface ServerSettings {
 
 export type CredentialSettings =
   | { readonly type: "bearer"; readonly token: Source }
-  | { readonly type: "header"; readonly name: string; readonly value: Source; readonly prefix: string };
+  | { readonly type: "header"; readonly name: string; readonly value: Source; readonly prefix: string }
+  | { readonly type: "basic"; readonly username: string | Source; readonly password: Source }
+  | { readonly type: "headers"; readonly headers: { readonly [name: string]: string | Source } };
 
 const minute = 60_000;
 const mebibyte = 1024 ** 2;
@@ -75,7 +89,7 @@ export function createGatewaySchema(base: string): z.ZodType<GatewaySettings, un
     servers: byName(serverSection(base)),
     // Read by policy-schema.ts; here only so that the key is known and demanded.
     policy: z.unknown().meta({ anyOf: [{ type: "string" }, { $ref: "policy.schema.json" }] }),
-    agents: section({ verify: z.literal("relay").default("relay") }).optional(),
+    agents: agentsSection(base).optional(),
     gateway: section({ id: replicaId().optional() }).optional(),
     admin: section({ listen: listenAddress().optional() }).optional(),
     audit: section({
@@ -93,7 +107,7 @@ export function createGatewaySchema(base: string): z.ZodType<GatewaySettings, un
       relay: { ...file.relay, ca: file.relay.ca },
       vault: file.vault,
       servers: file.servers,
-      agents: { verify: "relay" },
+      agents: file.agents ?? { verify: "relay" },
       gateway: { id: file.gateway?.id ?? hostname() },
       admin: { listen: file.admin?.listen ?? { host: "127.0.0.1", port: 9464 } },
       audit: { file: file.audit?.file, onError: file.audit?.onError ?? "deny" },
@@ -125,6 +139,42 @@ function oneConnection() {
     .optional()
     .transform((): 1 => 1)
     .meta({ const: 1 });
+}
+
+function agentsSection(base: string) {
+  const key = section({ name: urlName(), sha256: keyHashes() });
+  const issuer = oauthSection(base).transform((settings, ctx): OAuthSettings & { readonly audience: string } => {
+    if (settings.audience !== undefined) return { ...settings, audience: settings.audience };
+    // The gateway does not know under which URL agents come to the relay.
+    ctx.addIssue({ code: "custom", message: "missing", path: ["audience"] });
+    return z.NEVER;
+  });
+  return section({
+    verify: z.enum(["relay", "edge"]).default("relay"),
+    keys: z.array(key).optional(),
+    issuers: z.array(issuer).optional(),
+  }).transform(({ verify, keys, issuers }, ctx): AgentSettings => {
+    const refuse = (path: string, message: string, cure: string): typeof z.NEVER => {
+      ctx.addIssue({ code: "custom", message, path: [path], params: { cure } });
+      return z.NEVER;
+    };
+    if (verify === "edge") {
+      if ((keys ?? []).length + (issuers ?? []).length > 0) return { verify, keys: keys ?? [], issuers: issuers ?? [] };
+      const cure = "keys: [ { name: claude-prod, sha256: HASH } ], or issuers: [ { issuer: …, audience: … } ]";
+      return refuse("verify", "{} lets nobody in without `keys` or `issuers`", cure);
+    }
+    const unread = keys === undefined ? (issuers === undefined ? undefined : "issuers") : "keys";
+    if (unread === undefined) return { verify };
+    return refuse(unread, "{} is read with `verify: edge` only", "verify: edge beside it, or the file without it");
+  });
+}
+
+/** One hash, or several while a key is rotated. */
+function keyHashes() {
+  const hash = sha256("postern token new --kind agent");
+  return z.union([hash, z.array(hash).min(1).max(8)]).transform((one): readonly string[] => {
+    return typeof one === "string" ? [one] : one;
+  });
 }
 
 function vaultSection(base: string) {
@@ -169,6 +219,8 @@ function serverSection(base: string) {
   const credential = z.discriminatedUnion("type", [
     section({ type: z.literal("bearer"), token: source(base) }),
     section({ type: z.literal("header"), name: headerName(), value: source(base), prefix: headerPrefix().optional() }),
+    section({ type: z.literal("basic"), username: userName(base), password: source(base) }),
+    section({ type: z.literal("headers"), headers: headerMap(base) }),
   ]);
   return section({
     url: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true, later: ["unix", "stdio", "sse"] }),
@@ -177,24 +229,6 @@ function serverSection(base: string) {
     const { credential } = file;
     if (credential?.type !== "header") return { url: file.url, credential };
     return { url: file.url, credential: { ...credential, prefix: credential.prefix ?? "" } };
-  });
-}
-
-/** Headers whose value HTTP or MCP itself decides; a configured one would break or spoof the exchange. */
-const ownHeaders =
-  /^(?:host|connection|keep-alive|te|trailer|transfer-encoding|upgrade|expect|accept|accept-encoding|last-event-id|proxy-.*|mcp-.*|content-.*|x-forwarded-.*|forwarded)$/i;
-
-function headerName() {
-  return textField({ pattern: "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$" }, (raw, fail) => {
-    if (!/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(raw)) return fail("{} is no header name", "name: X-Api-Key");
-    return ownHeaders.test(raw) ? fail("{} belongs to HTTP or MCP itself", "name: X-Api-Key, or Authorization") : raw;
-  });
-}
-
-function headerPrefix() {
-  return textField({}, (raw, fail) => {
-    if (/^[\x20-\x7e]{0,64}$/.test(raw)) return raw;
-    return fail("{} holds what no header may carry, or more than 64 characters", 'prefix: "Token "');
   });
 }
 

@@ -38,8 +38,6 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
     "servers.*.onReflect": "the server without `onReflect`",
     "servers.*.timeouts": "timeouts: { … } at the top of the file, for all servers",
     "vault.auth.wrappedSecretId": "secretId: { file: /run/secrets/postern/secret-id }",
-    "agents.keys": "agents: { verify: relay }",
-    "agents.issuers": "agents: { verify: relay }",
     "admin.token": 'admin: { listen: "127.0.0.1:9464" }',
   },
   relay: {
@@ -63,12 +61,11 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
   cases: {},
 };
 
-const bearerOrHeader = "type: bearer or type: header";
+const staticTypes = "type: bearer, basic, header or headers";
 const tokenOrAppRole = "method: approle or method: token";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
   gateway: {
-    "agents.verify": { edge: "verify: relay" },
     "vault.auth.method": {
       kubernetes: tokenOrAppRole,
       jwt: tokenOrAppRole,
@@ -76,16 +73,14 @@ export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern
       agent: tokenOrAppRole,
     },
     "servers.*.credential.type": {
-      basic: bearerOrHeader,
-      headers: bearerOrHeader,
-      oauthClientCredentials: bearerOrHeader,
-      oauthRefreshToken: bearerOrHeader,
-      jwtBearer: bearerOrHeader,
-      githubApp: bearerOrHeader,
-      tokenExchange: bearerOrHeader,
-      mtls: bearerOrHeader,
-      vaultDynamic: bearerOrHeader,
-      vaultIdentity: bearerOrHeader,
+      oauthClientCredentials: staticTypes,
+      oauthRefreshToken: staticTypes,
+      jwtBearer: staticTypes,
+      githubApp: staticTypes,
+      tokenExchange: staticTypes,
+      mtls: staticTypes,
+      vaultDynamic: staticTypes,
+      vaultIdentity: staticTypes,
     },
   },
   relay: {},

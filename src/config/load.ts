@@ -2,8 +2,10 @@ import { dirname, isAbsolute, join, resolve } from "node:path";
 import { casesSchema, type PolicyCase, placeCases } from "./cases.ts";
 import { checkShape } from "./check-shape.ts";
 import {
+  findHeaderFaults,
   findMixedGrants,
   findSharedHashes,
+  findSharedKeys,
   findUnknownServers,
   findUnruledServers,
   findVaultless,
@@ -123,7 +125,14 @@ function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string)
   const own = withoutInlinePolicy(tree);
   const shape = checkShape("gateway", own, createGatewaySchema(base));
   const policy = findPolicy(tree, file);
-  const found = [...problems, ...shape.problems, ...findVaultless(own), ...policy.problems];
+  const found = [
+    ...problems,
+    ...shape.problems,
+    ...findVaultless(own),
+    ...findHeaderFaults(own),
+    ...findSharedKeys(own),
+    ...policy.problems,
+  ];
   if (policy.tree !== undefined) found.push(...findUnknownServers(policy.tree, tree));
   const warnings = policy.tree === undefined ? [] : findUnruledServers(tree, policy.tree);
   const isWhole = shape.value !== undefined && policy.source !== undefined;

@@ -42,7 +42,7 @@ export class EventAnswer implements AnswerWay {
   readonly #splitter: EventSplitter;
   /** Of the data of the event in progress; undefined: no data so far. */
   #message: MessageSkimmer | undefined;
-  readonly #held = new HeldBytes();
+  readonly #held: HeldBytes;
   /** `streaming`: a part of the event in progress has gone out. */
   #state: "held" | "streaming" | "over" = "held";
   #isAnswered = false;
@@ -50,6 +50,7 @@ export class EventAnswer implements AnswerWay {
 
   constructor(options: AnswerOptions) {
     this.#options = options;
+    this.#held = new HeldBytes(options.budget);
     this.#limits = options.limits ?? defaultAnswerLimits;
     const sink: EventSink = {
       onData: (piece) => this.#readData(piece),
@@ -79,13 +80,17 @@ export class EventAnswer implements AnswerWay {
     else if (this.#isResponseDue() && !this.#isResumable()) {
       this.#failWithEvent(agentErrors.upstreamFailed, "the stream ended without a response");
     } else {
-      this.#state = "over";
+      this.#over();
       this.#options.hooks.finish();
     }
   }
 
   fail(code: number, message: string): void {
     if (this.#state !== "over") this.#lose({ code, message }, "the upstream failed");
+  }
+
+  abandon(): void {
+    this.#over();
   }
 
   /** The stream was lost, but nothing in it was wrong. */
@@ -103,8 +108,8 @@ export class EventAnswer implements AnswerWay {
   #takePart(bytes: Buffer): void {
     if (this.#state === "streaming") this.#passPart(bytes);
     else if (this.#state === "held") {
-      this.#held.add(bytes);
-      if (this.#held.byteLength > this.#limits.holdBytes) this.#overflow();
+      const isRoom = this.#held.add(bytes);
+      if (!isRoom || this.#held.byteLength > this.#limits.holdBytes) this.#overflow(isRoom);
     }
   }
 
@@ -117,14 +122,14 @@ export class EventAnswer implements AnswerWay {
     } else this.#emit(bytes);
   }
 
-  #overflow(): void {
+  #overflow(isRoom: boolean): void {
     const message = this.#message;
     const doubt = message === undefined ? undefined : doubtOf(message);
     if (doubt !== undefined) this.#failWithEvent(agentErrors.upstreamFailed, doubt);
     else if (message === undefined || !needsWhole(message, this.#options.judge)) {
       this.#state = "streaming";
       for (const part of this.#held.take()) this.#emit(part);
-    } else if (this.#held.byteLength > this.#limits.listBytes) {
+    } else if (!isRoom || this.#held.byteLength > this.#limits.listBytes) {
       this.#failWithEvent(agentErrors.resultTooLarge, "an event over its limit");
     }
   }

@@ -37,4 +37,8 @@ export class AnswerFilter implements AnswerWay {
   fail(code: number, message: string): void {
     this.#way.fail(code, message);
   }
+
+  abandon(): void {
+    this.#way.abandon();
+  }
 }

@@ -20,11 +20,12 @@ export class JsonAnswer implements AnswerWay {
   readonly #options: AnswerOptions;
   readonly #limits: AnswerLimits;
   readonly #message = new MessageSkimmer();
-  readonly #held = new HeldBytes();
+  readonly #held: HeldBytes;
   #state: "held" | "streaming" | "over" = "held";
 
   constructor(options: AnswerOptions) {
     this.#options = options;
+    this.#held = new HeldBytes(options.budget);
     this.#limits = options.limits ?? defaultAnswerLimits;
   }
 
@@ -42,8 +43,8 @@ export class JsonAnswer implements AnswerWay {
     this.#message.push(chunk);
     if (this.#state === "streaming") this.#pushOn(chunk);
     else {
-      this.#held.add(chunk);
-      if (this.#held.byteLength > this.#limits.holdBytes) this.#overflow();
+      const isRoom = this.#held.add(chunk);
+      if (!isRoom || this.#held.byteLength > this.#limits.holdBytes) this.#overflow(isRoom);
     }
   }
 
@@ -55,6 +56,11 @@ export class JsonAnswer implements AnswerWay {
 
   fail(code: number, message: string): void {
     this.#fail({ code, message }, "the upstream failed");
+  }
+
+  abandon(): void {
+    this.#state = "over";
+    this.#held.take();
   }
 
   #fail({ code, message }: { readonly code: number; readonly message: string }, reason: string): void {
@@ -73,11 +79,11 @@ export class JsonAnswer implements AnswerWay {
     else this.#options.hooks.emit(chunk);
   }
 
-  #overflow(): void {
+  #overflow(isRoom: boolean): void {
     const doubt = doubtOf(this.#message);
     if (doubt !== undefined) this.#fail(agentErrors.upstreamFailed, doubt);
     else if (!needsWhole(this.#message, this.#options.judge)) this.#release();
-    else if (this.#held.byteLength > this.#limits.listBytes)
+    else if (!isRoom || this.#held.byteLength > this.#limits.listBytes)
       this.#fail(agentErrors.resultTooLarge, "a list over its limit");
   }
 

@@ -1,5 +1,6 @@
 import type { ClientKind, Era, ListKind } from "../mcp/types.ts";
 import type { ExchangeMethod } from "../tunnel/index.ts";
+import type { ByteBudget } from "./byte-budget.ts";
 
 /** The exchange whose answer is judged. */
 export interface AnsweredExchange {
@@ -72,6 +73,8 @@ export interface AnswerOptions {
   readonly judge: AnswerJudge;
   readonly hooks: AnswerHooks;
   readonly limits?: AnswerLimits;
+  /** What all answers together may hold. An answer that finds it used up is judged as if `holdBytes` and `listBytes` were reached. */
+  readonly budget: ByteBudget;
 }
 
 /**
@@ -79,7 +82,7 @@ export interface AnswerOptions {
  * failure or the end every call is a no-op.
  */
 export interface AnswerWay {
-  /** True: bytes of the caller's own (a keepalive comment) may go in front of the next emitted byte. */
+  /** True: bytes of the caller's own may go in front of the next emitted byte. */
   readonly isAtBoundary: boolean;
   start(): void;
   push(chunk: Buffer): void;
@@ -87,4 +90,6 @@ export interface AnswerWay {
   end(): void;
   /** The upstream died or fell silent; code and message are of the error contract. */
   fail(code: number, message: string): void;
+  /** Nobody waits for it any more: gives back what is held. No hook is called. */
+  abandon(): void;
 }

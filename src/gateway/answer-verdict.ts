@@ -44,7 +44,7 @@ export function doubtOf(message: MessageSkimmer): string | undefined {
 
 /** Whether a message, as far as it is known, may have to be edited or dropped. */
 export function needsWhole(message: MessageSkimmer, judge: AnswerJudge): boolean {
-  if (message.hasList || message.hasInputRequests) return true;
+  if (message.hasList || message.hasInputRequests || message.isTask) return true;
   const { method } = message;
   return method !== undefined && !mayPassUnread(method, judge);
 }
@@ -106,6 +106,9 @@ function judgeNotification(method: string, read: (() => Buffer) | undefined, jud
 }
 
 function judgeResponse(message: MessageSkimmer, read: (() => Buffer) | undefined, judge: AnswerJudge): Verdict {
+  // A task that nobody asked for could never be followed: its methods are denied (DESIGN 4.3).
+  if (message.isTask)
+    return read === undefined ? { kind: "refuse", reason: "a task that was seen too late" } : { kind: "deny" };
   if (!message.hasList && !message.hasInputRequests) return pass;
   if (read === undefined) return { kind: "refuse", reason: "a list that was seen too late" };
   const bytes = read();
@@ -122,7 +125,7 @@ function judgeResponse(message: MessageSkimmer, read: (() => Buffer) | undefined
   }
 }
 
-/** The response that stands in for one which asks the agent what the policy does not admit. */
+/** The response that stands in for one which asks the agent what the policy does not admit, or starts a task. */
 export function deniedText(message: MessageSkimmer, hooks: AnswerHooks): Buffer {
   const { code, message: text } = agentErrors.askDenied;
   return Buffer.from(hooks.errorJson(message.idText ?? "null", code, text));

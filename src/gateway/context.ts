@@ -39,6 +39,8 @@ export interface PipelineContext {
   readonly sessionIds: SessionIds;
   readonly sessions: McpSessions;
   readonly budget: ByteBudget;
+  /** For what is held of answers until it is judged. */
+  readonly answerBudget: ByteBudget;
   /** Largest body of one request. */
   readonly requestBytes: number;
   readonly clock: Clock;

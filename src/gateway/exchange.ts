@@ -41,6 +41,8 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   #validUntil: number | undefined;
   #chunks: Buffer[] = [];
   #bytesIn = 0;
+  /** Whose share of the budget for bodies this one counts in, as the relay claims; it decides nothing else. */
+  readonly #owner: string;
   /** Bytes held of the process budget. */
   #held = 0;
   #body: Buffer | undefined;
@@ -58,6 +60,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#reply = new Reply(stream, ctx.clock);
     this.#exchangeId = ctx.nextExchangeId();
     this.#startedAt = ctx.clock.now();
+    this.#owner = open.principal.id;
     ctx.open.add(this);
   }
 
@@ -114,7 +117,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#bytesIn += chunk.length;
     if (this.#bytesIn > this.#ctx.requestBytes) {
       this.#refuse("bodyTooLarge", agentErrorAnswer("bodyTooLarge", addressee(this.#open)));
-    } else if (this.#ctx.budget.take(chunk.length)) {
+    } else if (this.#ctx.budget.take(chunk.length, this.#owner)) {
       this.#held += chunk.length;
       this.#chunks.push(chunk.length < copyBelowBytes ? Buffer.from(chunk) : chunk);
     } else {
@@ -303,7 +306,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     if (this.#state === "over") return;
     this.#state = "over";
     this.#ctx.open.delete(this);
-    this.#ctx.budget.give(this.#held);
+    this.#ctx.budget.give(this.#held, this.#owner);
     this.#chunks = [];
     this.#body = undefined;
     const judged = this.#judged;

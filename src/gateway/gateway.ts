@@ -36,6 +36,7 @@ export interface GatewayStatus {
   /** MCP sessions that something is remembered of. */
   readonly mcpSessions: number;
   readonly bodyBytes: number;
+  readonly answerBytes: number;
   readonly audit: { readonly isWritable: boolean; readonly lostCount: number };
 }
 
@@ -61,6 +62,8 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
   const audit = new AuditLog(options.audit, { tunnel, gateway: options.id, clock, logger });
   const agents = options.agents === undefined ? undefined : createAgentVerifier(options.agents, deps);
   const servers = createServers(options, deps);
+  const requestBytes = options.limits?.requestBytes ?? defaultLimits.requestBytes;
+  const bodyBudgetBytes = options.limits?.bodyBudgetBytes ?? defaultLimits.bodyBudgetBytes;
   let exchangeCount = 0;
   const ctx: PipelineContext = {
     servers,
@@ -69,8 +72,9 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
     audit,
     sessionIds: new SessionIds({ instance, tunnel }),
     sessions: new McpSessions(clock),
-    budget: new ByteBudget(options.limits?.bodyBudgetBytes ?? defaultLimits.bodyBudgetBytes),
-    requestBytes: options.limits?.requestBytes ?? defaultLimits.requestBytes,
+    budget: new ByteBudget(bodyBudgetBytes, Math.max(requestBytes, bodyBudgetBytes / 2)),
+    answerBudget: new ByteBudget(options.limits?.answerBudgetBytes ?? defaultLimits.answerBudgetBytes),
+    requestBytes,
     clock,
     logger: logger.with({ tunnel, gateway: options.id }),
     nextExchangeId() {
@@ -101,6 +105,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
       openUpstreamCalls: [...servers.values()].reduce((sum, { upstream }) => sum + upstream.openCount, 0),
       mcpSessions: ctx.sessions.size,
       bodyBytes: ctx.budget.used,
+      answerBytes: ctx.answerBudget.used,
       audit: { isWritable: audit.isWritable, lostCount: audit.lostCount },
     }),
     reopenAudit: () => audit.reopen(),

@@ -1,3 +1,4 @@
+export type { AgentsOptions } from "./agent-verifier.ts";
 export type { AuditOptions } from "./audit.ts";
 export type { Injector } from "./context.ts";
 export { createGateway, type Gateway, type GatewayDeps, type GatewayStatus } from "./gateway.ts";

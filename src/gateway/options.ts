@@ -25,6 +25,8 @@ export interface GatewayOptions {
     readonly requestBytes?: number | undefined;
     /** All request bodies together; default 64 MiB. */
     readonly bodyBudgetBytes?: number | undefined;
+    /** All that is held of answers until it is judged; default 128 MiB. */
+    readonly answerBudgetBytes?: number | undefined;
     /** Streams of one tunnel session; default 2,048. */
     readonly streams?: number | undefined;
   };
@@ -47,4 +49,5 @@ export interface TimeoutOptions {
 export const defaultLimits = {
   requestBytes: 4 * 1024 * 1024,
   bodyBudgetBytes: 64 * 1024 * 1024,
+  answerBudgetBytes: 128 * 1024 * 1024,
 } as const;

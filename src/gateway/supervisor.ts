@@ -50,6 +50,8 @@ type State =
 
 const minimumUptimeMs = 60_000;
 const refusedWaitMs = 60_000;
+/** The most that a relay's Retry-After counts for. */
+const maxRetryAfterMs = 600_000;
 /** Above the sum of the dial's own deadlines: fires only if one of them is broken. */
 const attemptMs = 60_000;
 const echoEveryMs = 15_000;
@@ -193,7 +195,7 @@ export class Supervisor {
       this.#logger.error("relay refused the gateway", { status, reason, waitMs, cure });
       return waitMs;
     }
-    const waitMs = Math.max(retryAfterMs ?? 0, this.#backoff.nextMs());
+    const waitMs = Math.max(Math.min(retryAfterMs ?? 0, maxRetryAfterMs), this.#backoff.nextMs());
     this.#logger.warn("relay refused the gateway", { reason, waitMs, ...(status === undefined ? {} : { status }) });
     return waitMs;
   }

@@ -99,6 +99,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   abandon(): void {
     this.#isOver = true;
     this.#expiry?.cancel();
+    this.#filter?.abandon();
     this.#releaseAsks(false);
   }
 
@@ -251,6 +252,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
       isEventStream: headers.body === "events",
       judge: this,
       hooks: this,
+      budget: this.#ctx.answerBudget,
     });
     this.#filter.start();
     if (headers.body === "events") this.#countDown();

@@ -74,7 +74,12 @@ export function agentErrorAnswer(
   to: AnswerTo,
   extra?: { readonly data?: Readonly<Record<string, unknown>>; readonly headers?: RawHeaders },
 ): Answer {
-  return errorAnswer({ ...agentErrors[kind], ...to, data: extra?.data, extraHeaders: extra?.headers });
+  return errorAnswer({ ...agentErrors[kind], ...pick(to), data: extra?.data, extraHeaders: extra?.headers });
+}
+
+/** Callers hand over wider objects (an OPEN, a message), of which no other member may get into an answer. */
+function pick({ idText, requestId }: AnswerTo): AnswerTo {
+  return { idText, requestId };
 }
 
 export interface ErrorOptions extends AgentError, AnswerTo {
@@ -91,7 +96,7 @@ export function errorAnswer(options: ErrorOptions): Answer {
 /** What `readMessage` or `compareHeaders` refused, as an answer. */
 export function refusalAnswer(refusal: Refusal, to: AnswerTo): Answer {
   const { status, code, message } = refusal;
-  return errorAnswer({ status, code, message, ...to });
+  return errorAnswer({ status, code, message, ...pick(to) });
 }
 
 /** The error as one server-sent event, for a stream whose headers have gone out. Write it at an event boundary only. */
@@ -149,7 +154,7 @@ const maxEchoLength = 256;
 
 function unknownNameAnswer(kind: "tool" | "prompt", name: string | undefined, to: AnswerTo): Answer {
   const message = name === undefined ? `Unknown ${kind}` : `Unknown ${kind}: ${name.slice(0, maxEchoLength)}`;
-  return errorAnswer({ status: 200, code: rpcCodes.invalidParams, message, ...to });
+  return errorAnswer({ status: 200, code: rpcCodes.invalidParams, message, ...pick(to) });
 }
 
 function resourceNotFoundAnswer(uri: string | undefined, era: Era, to: AnswerTo): Answer {
@@ -158,7 +163,7 @@ function resourceNotFoundAnswer(uri: string | undefined, era: Era, to: AnswerTo)
     status: 200,
     code,
     message: "Resource not found",
-    ...to,
+    ...pick(to),
     data: uri === undefined ? {} : { uri },
   });
 }
@@ -166,7 +171,7 @@ function resourceNotFoundAnswer(uri: string | undefined, era: Era, to: AnswerTo)
 /** For `server/discover` never: a client takes it for an old server. */
 export function methodNotFoundAnswer(era: Era, to: AnswerTo): Answer {
   const status = era === "legacy" ? 200 : 404;
-  return errorAnswer({ status, code: rpcCodes.methodNotFound, message: "Method not found", ...to });
+  return errorAnswer({ status, code: rpcCodes.methodNotFound, message: "Method not found", ...pick(to) });
 }
 
 /** A tool result that says what was wrong, so that a model can correct its call. */

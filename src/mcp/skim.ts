@@ -28,6 +28,7 @@ const listKeys = ["tools", "prompts", "resources", "resourceTemplates"];
 const resultKeys = new JudgedKeys([...listKeys, "inputRequests", "resultType"]);
 const listBits = listKeys.reduce((bits, key) => bits | resultKeys.bitOf(key), 0);
 const inputRequestsBit = resultKeys.bitOf("inputRequests");
+const resultTypeBit = resultKeys.bitOf("resultType");
 
 const maxDepth = 1024;
 /** The longest judged key has 102 bytes when every character is escaped. */
@@ -39,7 +40,7 @@ const trueText = Buffer.from("true");
 const falseText = Buffer.from("false");
 const nullText = Buffer.from("null");
 
-type Capture = "none" | "key" | "id" | "method";
+type Capture = "none" | "key" | "id" | "method" | "resultType";
 
 /**
  * Learns from one JSON-RPC message, chunk by chunk, what decides over it: its id and method, and which judged members
@@ -67,6 +68,9 @@ export class MessageSkimmer {
   /** The judged member of the message whose value comes next, or is being read; 0 for any other. */
   #member = 0;
   #isResultObject = false;
+  /** As `#member`, of the result. */
+  #resultMember = 0;
+  #resultType: string | undefined;
   #messageBits = 0;
   #resultBits = 0;
   #root: "unknown" | "object" | "array" | "scalar" = "unknown";
@@ -120,6 +124,11 @@ export class MessageSkimmer {
   }
   get hasInputRequests(): boolean {
     return (this.#resultBits & inputRequestsBit) !== 0;
+  }
+
+  /** The result stands for a task that goes on (SEP-2663), rather than being what was asked for. */
+  get isTask(): boolean {
+    return this.#resultType === "task";
   }
 
   /** Reads on; what `push` calls cut a message into makes no difference. Keeps no reference to `chunk`. */
@@ -262,6 +271,9 @@ export class MessageSkimmer {
   #beginValue(c: number, at: number): void {
     if (this.#depth === 0) this.#root = c === 0x7b ? "object" : c === 0x5b ? "array" : "scalar";
     else if (this.#depth === 1 && this.#member !== 0) this.#beginMember(c, at);
+    else if (this.#depth === 2 && this.#resultMember === resultTypeBit && c === 0x22) {
+      this.#beginCapture("resultType", at + 1);
+    }
     if (c === 0x22) {
       this.#state = states.string;
       this.#isKey = false;
@@ -314,7 +326,10 @@ export class MessageSkimmer {
       return;
     }
     this.#depth -= 1;
-    if (this.#depth === 1) this.#isResultObject = false;
+    if (this.#depth === 1) {
+      this.#isResultObject = false;
+      this.#resultMember = 0;
+    }
     this.#endValue();
   }
 
@@ -396,6 +411,7 @@ export class MessageSkimmer {
     const text = this.#text.end(chunk, end);
     this.#capture = "none";
     if (capture === "key") this.#endKey(text === undefined ? undefined : unescapeText(text));
+    else if (capture === "resultType") this.#resultType = text === undefined ? undefined : unescapeText(text);
     else if (text === undefined) this.#state = states.broken;
     else if (capture === "id") this.#idText = text;
     else this.#method = unescapeText(text);
@@ -412,7 +428,8 @@ export class MessageSkimmer {
     }
     const bit = key === undefined ? 0 : resultKeys.bitOf(key);
     if (bit < 0 || (bit & this.#resultBits) !== 0) this.#isAmbiguous = true;
-    this.#resultBits |= Math.max(bit, 0);
+    this.#resultMember = Math.max(bit, 0);
+    this.#resultBits |= this.#resultMember;
   }
 }
 

@@ -70,11 +70,6 @@ export class EventSplitter {
     this.#sink = sink;
   }
 
-  /** No event is in progress. */
-  get isAtBoundary(): boolean {
-    return this.#isFresh;
-  }
-
   push(chunk: Buffer): void {
     let at = this.#markLeft > 0 ? this.#skipMark(chunk) : 0;
     let eventStart = at;

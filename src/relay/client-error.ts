@@ -6,7 +6,7 @@ import type { Clock } from "../lib/index.ts";
 import { type AgentError, agentErrors, errorAnswer, rpcCodes } from "../mcp/index.ts";
 import type { AgentConnection } from "./connection.ts";
 
-const requestTimeout: AgentError = {
+export const requestTimeout: AgentError = {
   status: 408,
   code: rpcCodes.invalidRequest,
   message: "Request not received in time",

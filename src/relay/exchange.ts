@@ -9,7 +9,7 @@
 
 import { readBearer } from "../identity/index.ts";
 import { Secret, type Timer } from "../lib/index.ts";
-import { type AgentErrorKind, agentErrorAnswer, errorAnswer, resetErrorKind, rpcCodes } from "../mcp/index.ts";
+import { type AgentErrorKind, agentErrorAnswer, errorAnswer, resetErrorKind } from "../mcp/index.ts";
 import {
   type ExchangeMethod,
   type Head,
@@ -23,6 +23,7 @@ import {
 } from "../tunnel/index.ts";
 import type { Agent } from "./agents.ts";
 import { type AgentRequest, type AgentResponse, type BodyOwner, finishRequest, listenToBody } from "./answer.ts";
+import { requestTimeout } from "./client-error.ts";
 import type { AgentConnection, LiveExchange } from "./connection.ts";
 import type { Flusher } from "./flusher.ts";
 import type { RelayDeps, RelayLimits, RelayTimeouts } from "./options.ts";
@@ -60,7 +61,6 @@ const awayCodes: ReadonlySet<ResetCode> = new Set<ResetCode>(["REFUSED", "DRAINI
 const endGraceMs = 30_000;
 const noBody: readonly Buffer[] = [];
 const noSessions: readonly TunnelSession[] = [];
-const requestTimeout = { status: 408, code: rpcCodes.invalidRequest, message: "Request not received in time" };
 
 export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchange, Waiter {
   readonly #context: ExchangeContext;

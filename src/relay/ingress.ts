@@ -51,6 +51,11 @@ const unexpectedBody: AgentError = {
   message: "Invalid Request: GET and DELETE have no body",
 };
 const onlyGet: AgentError = { ...agentErrors.verbNotAllowed, headers: ["allow", "GET, HEAD"] };
+const oddTransferEncoding: AgentError = {
+  status: 501,
+  code: rpcCodes.invalidRequest,
+  message: "Invalid Request: Transfer-Encoding is chunked or absent",
+};
 const badExpectation: AgentError = { status: 417, code: rpcCodes.invalidRequest, message: "Expectation failed" };
 
 export class Ingress {
@@ -192,6 +197,11 @@ export class Ingress {
     const { limits } = this.#context;
     if (headers.bytes > limits.headerBytes || headers.count > limits.headerCount) return agentErrors.headersTooLarge;
     if (headers.repeatsOwn) return agentErrors.headerRepeats;
+    if (headers.hasOddTransferEncoding) {
+      // What follows may be body or request: nothing on this connection is to be believed any more.
+      res.shouldKeepAlive = false;
+      return oddTransferEncoding;
+    }
     const { host, origin } = headers;
     if (host === undefined || !this.hosts.allowsHost(host)) return agentErrors.originNotAllowed;
     if (origin === undefined) return undefined;

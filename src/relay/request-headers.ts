@@ -13,6 +13,8 @@ export interface RequestHeaders {
   /** Infinite when it is no number of a sane length; undefined when absent. */
   readonly contentLength: number | undefined;
   readonly hasTransferEncoding: boolean;
+  /** A transfer coding other than `chunked` alone: nobody can say where such a body ends (RFC 9112, section 6.3). */
+  readonly hasOddTransferEncoding: boolean;
   /** Host, Origin or Authorization came more than once. */
   readonly repeatsOwn: boolean;
   /** A single-value header that would travel on came more than once. */
@@ -83,6 +85,7 @@ class Scan implements RequestHeaders {
   asked: string | undefined = undefined;
   contentLength: number | undefined = undefined;
   hasTransferEncoding = false;
+  hasOddTransferEncoding = false;
   repeatsOwn = false;
   repeatsForwarded = false;
   readonly forwarded: string[] = [];
@@ -124,6 +127,7 @@ class Scan implements RequestHeaders {
         this.contentLength = /^\d{1,15}$/.test(value) ? Number(value) : Number.POSITIVE_INFINITY;
         return;
       case "encoding":
+        this.hasOddTransferEncoding ||= this.hasTransferEncoding || value.toLowerCase() !== "chunked";
         this.hasTransferEncoding = true;
         return;
     }

@@ -2,7 +2,7 @@
  * Which gateways are connected. One `Tunnel` per name in relay.yaml, for as long as it stands there.
  *
  * 1. A newcomer replaces a session only of the same tunnel, credential name, gateway id and slot; at once, without
- *    waiting for the old one.
+ *    waiting for the old one. One that drains has made room already: it goes on with its streams until its drain is over.
  * 2. A session leaves when it ends, and only if it is still the registered one.
  * 3. No session outlives the credential that it came with, be it that it expires or that a reload takes it away.
  */
@@ -30,6 +30,7 @@ export interface Waiter {
   onSession(): void;
 }
 
+const replacedBy = "a newer connection of the same gateway, id and slot";
 /** A gateway chooses the names that it advertises, and how often it comes and goes. */
 const maxRemembered = 4_096;
 
@@ -96,10 +97,11 @@ export class Tunnel {
     const key = JSON.stringify([gateway, session.peer.id, session.peer.slot]);
     const old = this.#sessions.get(key);
     this.#sessions.set(key, { gateway, session });
-    old?.session.terminate("REPLACED", "a newer connection of the same gateway, id and slot");
+    if (old?.session.isAccepting === false) this.#letLeave(`leaving ${key}`, old);
+    else old?.session.terminate("REPLACED", replacedBy);
     this.#log("tunnel connected", gateway, session);
     void session.ended.then((end) => {
-      this.#remove(key, session);
+      this.#remove(session);
       this.#deps.logger.info("tunnel ended", {
         tunnel: this.name,
         gateway,
@@ -128,8 +130,15 @@ export class Tunnel {
     });
   }
 
-  #remove(key: string, session: TunnelSession): void {
-    if (this.#sessions.get(key)?.session === session) this.#sessions.delete(key);
+  /** One that drains serves its streams beside its successor: one such session for each place, since their ends are theirs to choose. */
+  #letLeave(key: string, old: RegisteredSession): void {
+    const before = this.#sessions.get(key);
+    this.#sessions.set(key, old);
+    before?.session.terminate("REPLACED", replacedBy);
+  }
+
+  #remove(session: TunnelSession): void {
+    for (const [key, entry] of this.#sessions) if (entry.session === session) this.#sessions.delete(key);
     const now = this.#deps.clock.now();
     for (const [server, at] of this.#lastServed) if (now - at > this.#recentMs) this.#lastServed.delete(server);
     for (const server of session.servers) {

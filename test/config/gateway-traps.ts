@@ -1,5 +1,9 @@
 import { gatewayWith, type Trap } from "./traps.ts";
 
+function withCredential(keys: string): string {
+  return gatewayWith(2, `servers: { tickets: { url: http://t.internal/mcp, credential: { ${keys} } } }`);
+}
+
 /** What people write into gateway.yaml by mistake, and all that is said of it: place and message, then the cure. */
 export const gatewayTraps: readonly Trap[] = [
   {
@@ -268,9 +272,114 @@ export const gatewayTraps: readonly Trap[] = [
     title: "a credential type of later versions",
     yaml: gatewayWith(
       2,
-      "servers: { tickets: { url: http://t.internal/mcp, credential: { type: basic, username: u, password: supersecret } } }",
+      "servers: { tickets: { url: http://t.internal/mcp, credential: { type: oauthClientCredentials, clientId: x } } }",
     ),
-    says: [["2:71 `type: basic` is not in this version yet", "type: bearer or type: header"]],
+    says: [
+      ["2:71 `type: oauthClientCredentials` is not in this version yet", "type: bearer, basic, header or headers"],
+    ],
+  },
+  {
+    title: "a password in the file",
+    yaml: withCredential("type: basic, username: u, password: supersecret"),
+    says: [
+      [
+        "2:101 `servers.tickets.credential.password`: a secret is never written into this file",
+        "password: { file: PATH }   or { env: NAME } or { vault: { mount, path, field } }",
+      ],
+    ],
+  },
+  {
+    title: "a password behind the user name",
+    yaml: withCredential('type: basic, username: "u:supersecret", password: { file: t }'),
+    says: [
+      [
+        "2:88 `servers.tickets.credential.username` holds a colon, which would end it",
+        "the name alone; the password has its own key",
+      ],
+    ],
+  },
+  {
+    title: "a password without a user name",
+    yaml: withCredential("type: basic, password: { file: t }"),
+    says: [["2:63 `servers.tickets.credential.username` is missing", "username: svc-tickets"]],
+  },
+  {
+    title: "secrets for keys of a user name and a password",
+    yaml: withCredential("type: basic, username: { supersecret: x }, password: { file: t, supersecret: y }"),
+    says: [
+      ["2:90 `servers.tickets.credential.username` has an unknown key", "one of: vault, file, env"],
+      ["2:129 `servers.tickets.credential.password` has an unknown key", "one of: vault, file, env"],
+    ],
+  },
+  {
+    title: "no header at all",
+    yaml: withCredential("type: headers, headers: {}"),
+    says: [
+      [
+        "2:89 `servers.tickets.credential.headers` names no header",
+        "headers: { X-Api-Key: { file: PATH }, X-Org: acme }",
+      ],
+    ],
+  },
+  {
+    title: "C24 headers in two spellings, and such as are not for configuring",
+    yaml: withCredential(
+      'type: headers, headers: { X-Key: { file: t }, x-key: acme, Mcp-Name: a, traceparent: { env: T }, "a b": x }',
+    ),
+    says: [
+      ["2:111 `x-key` is the header of line 2 in another spelling", "each header once"],
+      ["2:124 `Mcp-Name` belongs to HTTP or MCP itself", "X-Api-Key, or Authorization"],
+      ["2:137 `traceparent` belongs to HTTP or MCP itself", "X-Api-Key, or Authorization"],
+      ["2:162 `a b` is no header name", "X-Api-Key"],
+    ],
+  },
+  {
+    title: "C24 a secret as the text of a header, of a name that tells it",
+    yaml: withCredential(
+      "type: headers, headers: { X-Org: acme, Authorization: supersecret, PRIVATE-TOKEN: supersecret }",
+    ),
+    says: [
+      [
+        "2:119 `Authorization`: a secret is never written into this file",
+        "Authorization: { file: PATH }   or { env: NAME } or { vault: { … } }",
+      ],
+      [
+        "2:147 `PRIVATE-TOKEN`: a secret is never written into this file",
+        "PRIVATE-TOKEN: { file: PATH }   or { env: NAME } or { vault: { … } }",
+      ],
+    ],
+  },
+  {
+    title: "values that are none",
+    yaml: withCredential(
+      'type: headers, headers: { X-Key: { supersecret: t }, X-Org: "a\\nb", X-None: , X-Number: 7, X-Both: { file: a, env: B } }',
+    ),
+    says: [
+      ["2:100 `servers.tickets.credential.headers.X-Key` has an unknown key", "one of: vault, file, env"],
+      [
+        "2:125 `servers.tickets.credential.headers.X-Org` holds what no header may carry",
+        "printable ASCII on one line, without a blank at either end",
+      ],
+      [
+        "2:133 `servers.tickets.credential.headers.X-None` has no value",
+        "X-Api-Key: { file: /run/secrets/postern/NAME }",
+      ],
+      [
+        "2:153 `servers.tickets.credential.headers.X-Number` must be the value of a header, or a source of it",
+        "X-Api-Key: { file: /run/secrets/postern/NAME }",
+      ],
+      [
+        "2:164 `servers.tickets.credential.headers.X-Both` names several sources",
+        "one of { file: PATH }, { env: NAME }, { vault: { mount, path, field } }",
+      ],
+    ],
+  },
+  {
+    title: "C24 a header that agents send",
+    yaml: withCredential("type: header, name: tracestate, value: { env: X }"),
+    says: [
+      ["2:85 `servers.tickets.credential.name` belongs to HTTP or MCP itself", "name: X-Api-Key, or Authorization"],
+    ],
   },
   {
     title: "C24 a bearer token in the file",
@@ -302,7 +411,7 @@ export const gatewayTraps: readonly Trap[] = [
   {
     title: "a credential type in other case",
     yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { type: Bearer } } }"),
-    says: [["2:71 `servers.tickets.credential.type` must be bearer or header", "type: bearer"]],
+    says: [["2:71 `servers.tickets.credential.type` must be bearer, basic, header or headers", "type: bearer"]],
   },
   {
     title: "a credential as text",
@@ -405,18 +514,67 @@ export const gatewayTraps: readonly Trap[] = [
     ],
   },
   {
-    title: "agents verified at the edge",
+    title: "agents verified at the edge, of whom there are none",
     yaml: gatewayWith(4, "agents: { verify: edge, keys: [], issuers: [] }"),
     says: [
-      ["4:19 `verify: edge` is not in this version yet", "verify: relay"],
-      ["4:25 `keys` is not in this version yet", "agents: { verify: relay }"],
-      ["4:35 `issuers` is not in this version yet", "agents: { verify: relay }"],
+      [
+        "4:19 `agents.verify` lets nobody in without `keys` or `issuers`",
+        "keys: [ { name: claude-prod, sha256: HASH } ], or issuers: [ { issuer: …, audience: … } ]",
+      ],
+    ],
+  },
+  {
+    title: "agents' keys that nobody reads",
+    yaml: gatewayWith(4, "agents: { keys: [{ name: a, sha256: HASH_A }] }"),
+    says: [["4:17 `agents.keys` is read with `verify: edge` only", "verify: edge beside it, or the file without it"]],
+  },
+  {
+    title: "issuers that nobody reads",
+    yaml: gatewayWith(4, "agents: { verify: relay, issuers: [{ issuer: https://i.example.com, audience: x }] }"),
+    says: [
+      ["4:35 `agents.issuers` is read with `verify: edge` only", "verify: edge beside it, or the file without it"],
+    ],
+  },
+  {
+    title: "agents' keys that are none, and one key for two agents",
+    yaml: gatewayWith(
+      4,
+      "agents: { verify: edge, keys: [{ name: a, sha256: HASH_A }, { name: b, sha256: [HASH_A] }, { name: a, sha256: [] }, { name: A B, sha256: pak_supersecret }] }",
+    ),
+    says: [
+      ["4:139 this hash belongs to another entry already", "the hash of a secret of its own"],
+      ["4:216 `agents.keys[2]` has the name of an entry of line 4", "each entry once"],
+      [
+        "4:227 `agents.keys[2].sha256` must be a hash, or a list of hashes",
+        'sha256: "HASH"   (postern token new --kind agent prints it)',
+      ],
+      ["4:241 `agents.keys[3].name` is no name: a-z, 0-9 and -, at most 63, not beginning with -", "a-b"],
+      [
+        "4:254 `agents.keys[3].sha256`: here stands a secret itself, not its hash; it is known to whoever read this file",
+        "the hash of a new one, as `postern token new --kind agent` prints it",
+      ],
+    ],
+  },
+  {
+    title: "issuers that are not to be believed, or for nobody in particular",
+    yaml: gatewayWith(
+      4,
+      "agents: { verify: edge, issuers: [{ issuer: http://i.example.com, audience: x }, { issuer: https://i.example.com }, { issuer: https://i.example.com, audience: x, algorithms: [HS256], extra: 1 }] }",
+    ),
+    says: [
+      ["4:45 `agents.issuers[0].issuer`: http:// is for loopback addresses only", "https://i.example.com"],
+      ["4:82 `agents.issuers[1].audience` is missing", "audience: https://relay.example.com/acme/tickets/mcp"],
+      ["4:176 `agents.issuers[2].algorithms[0]`: with a symmetric algorithm, whoever verifies can also sign", "RS256"],
+      [
+        "4:184 unknown key `extra` in `agents.issuers[2]`",
+        "one of: issuer, audience, algorithms, requiredScopes, clientIds, jwks, requireTyp",
+      ],
     ],
   },
   {
     title: "an unknown way to verify",
     yaml: gatewayWith(4, "agents: { verify: gateway }"),
-    says: [["4:19 `agents.verify` must be relay", "verify: relay"]],
+    says: [["4:19 `agents.verify` must be relay or edge", "verify: relay"]],
   },
   {
     title: "a port alone, and an admin token",

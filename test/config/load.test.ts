@@ -2,6 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { headerNameFault } from "../../src/config/header-fields.ts";
 import {
   type GatewayConfig,
   type Loaded,
@@ -11,6 +12,7 @@ import {
   loadPolicy,
   loadRelayConfig,
 } from "../../src/config/index.ts";
+import { headerNameProblem } from "../../src/credentials/shapes.ts";
 import { compilePolicy, type PolicySource } from "../../src/policy/index.ts";
 import { gatewayWith, relayWith, ticketsPolicy, writeConfig } from "./traps.ts";
 
@@ -88,6 +90,64 @@ describe("gateway.yaml", () => {
       undefined,
       undefined,
     ]);
+  });
+
+  it("takes names, texts and sources for a credential of several parts", () => {
+    const credentialOf = (text: string) => {
+      const yaml = gatewayWith(2, `servers: { tickets: { url: http://t.internal/mcp, credential: { ${text} } } }`);
+      return loadGateway(yaml).servers["tickets"]?.credential;
+    };
+    expect(credentialOf("type: basic, username: svc, password: { env: P }")).toEqual({
+      type: "basic",
+      username: "svc",
+      password: { env: "P" },
+    });
+    expect(credentialOf("type: basic, username: { env: U }, password: { env: P }")).toMatchObject({
+      username: { env: "U" },
+    });
+    const headers = credentialOf("type: headers, headers: { X-Api-Key: { env: K }, X-Org: acme, constructor: x }");
+    expect(headers).toEqual({
+      type: "headers",
+      headers: Object.assign(Object.create(null), { "X-Api-Key": { env: "K" }, "X-Org": "acme", constructor: "x" }),
+    });
+  });
+
+  it("takes agents' keys with one hash or several, and issuers with all that relay.yaml knows of them", () => {
+    const issuer =
+      "{ issuer: https://i.example.com, audience: urn:x, jwks: keys.json, algorithms: [ES256], requiredScopes: [mcp], clientIds: [c], requireTyp: true }";
+    const yaml = gatewayWith(
+      4,
+      `agents: { verify: edge, keys: [{ name: a, sha256: HASH_A }, { name: b, sha256: [HASH_B] }], issuers: [${issuer}] }`,
+    );
+    const file = writeConfig("gateway.yaml", yaml);
+    expect(sound(loadGatewayConfig(file)).config.agents).toEqual({
+      verify: "edge",
+      keys: [
+        { name: "a", sha256: ["a".repeat(64)] },
+        { name: "b", sha256: ["b".repeat(64)] },
+      ],
+      issuers: [
+        {
+          issuer: "https://i.example.com",
+          audience: "urn:x",
+          jwks: { file: join(dirname(file), "keys.json") },
+          algorithms: ["ES256"],
+          requiredScopes: ["mcp"],
+          clientIds: ["c"],
+          requireTyp: true,
+        },
+      ],
+    });
+  });
+
+  it("C24 refuses the very headers that the credentials room refuses", () => {
+    const names =
+      "Host Connection Keep-Alive TE Trailer Transfer-Encoding Upgrade Expect Accept Accept-Encoding Last-Event-ID Forwarded Traceparent TraceState Mcp-Name Proxy-Authorization Content-Type X-Forwarded-For X-Api-Key Authorization Cookie Baggage Acceptable X-Mcp X-Trace";
+    for (const name of names.split(" ")) {
+      expect([name, headerNameFault(name) === undefined]).toEqual([name, headerNameProblem(name) === undefined]);
+    }
+    expect(headerNameFault("tracestate")).toBeDefined();
+    expect(headerNameFault("__proto__")).toBeDefined();
   });
 
   it("resolves relative paths against itself, and keeps absolute ones", () => {
@@ -225,6 +285,39 @@ describe("relay.yaml", () => {
     expect(config.tunnels["acme"]?.agents[0]).toMatchObject({
       servers: ["*"],
       keySha256: ["a".repeat(64), "b".repeat(64)],
+    });
+  });
+});
+
+describe("tokens in relay.yaml", () => {
+  const load = (number: number, line: string) => {
+    const file = writeConfig("relay.yaml", relayWith(number, line));
+    return { folder: dirname(file), tunnel: sound(loadRelayConfig(file)).config.tunnels["acme"] };
+  };
+
+  it("an issuer stays as it was written, byte for byte", () => {
+    for (const issuer of ["https://idp.example.com", "https://IDP.example.com/a/", "http://127.0.0.1:9/x"]) {
+      const { tunnel } = load(5, `    agents: [{ oauth: { issuer: ${issuer} }, servers: [tickets] }]`);
+      expect(tunnel?.agents).toEqual([{ oauth: { issuer }, servers: ["tickets"] }]);
+    }
+  });
+
+  it("keys come from a URL or from a file beside this one", () => {
+    const agents = (jwks: string) =>
+      `    agents: [{ oauth: { issuer: https://i.x, jwks: ${jwks}, requiredScopes: [mcp], requireTyp: true }, servers: ["*"] }]`;
+    expect(load(5, agents("https://i.x/keys?v=1")).tunnel?.agents[0]).toMatchObject({
+      oauth: { jwks: { url: "https://i.x/keys?v=1" }, requiredScopes: ["mcp"], requireTyp: true },
+    });
+    const { folder, tunnel } = load(5, agents("keys/jwks.json"));
+    expect(tunnel?.agents[0]).toMatchObject({ oauth: { jwks: { file: join(folder, "keys/jwks.json") } } });
+  });
+
+  it("a gateway by JWT stands beside one by token", () => {
+    const jwt = "{ issuer: https://i.x, audience: r, subject: s, algorithms: [ES256] }";
+    const { tunnel } = load(4, `    gateways: [{ name: a, tokenSha256: [HASH_A] }, { name: b, jwt: ${jwt} }]`);
+    expect(tunnel?.gateways[1]).toEqual({
+      name: "b",
+      jwt: { issuer: "https://i.x", audience: "r", subject: "s", algorithms: ["ES256"] },
     });
   });
 });

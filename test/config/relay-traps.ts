@@ -25,9 +25,30 @@ export const relayTraps: readonly Trap[] = [
     says: [["1:12 `publicUrl`: http:// is for loopback addresses only", "https://r.example.com"]],
   },
   {
-    title: "a gateway by JWT",
+    title: "a gateway by JWT that says too little",
     yaml: relayWith(4, "    gateways: [{ name: edge, jwt: { issuer: x } }]"),
-    says: [["4:30 `jwt` is not in this version yet", "{ name: edge, tokenSha256: [HASH] }"]],
+    says: [
+      ["4:35 `tunnels.acme.gateways[0].jwt.audience` is missing", "audience: https://relay.example.com"],
+      ["4:35 `tunnels.acme.gateways[0].jwt.subject` is missing", "subject: system:serviceaccount:postern:gateway"],
+      ["4:45 `tunnels.acme.gateways[0].jwt.issuer` is no address with scheme and host", "https://host.example.com"],
+    ],
+  },
+  {
+    title: "a gateway by token and by JWT, and one by nothing",
+    yaml: relayWith(
+      4,
+      "    gateways: [{ name: a, tokenSha256: [HASH_A], jwt: { issuer: https://i.x, audience: r, subject: s } }, { name: b }]",
+    ),
+    says: [
+      [
+        "4:40 `tunnels.acme.gateways[0].tokenSha256`: a gateway comes with a token or with a JWT",
+        "an entry of its own for each",
+      ],
+      [
+        "4:165 `tunnels.acme.gateways[1].tokenSha256` is missing",
+        'tokenSha256: ["HASH"]   (postern token new prints it)',
+      ],
+    ],
   },
   {
     title: "a gateway with servers",
@@ -37,9 +58,60 @@ export const relayTraps: readonly Trap[] = [
     ],
   },
   {
-    title: "an agent by OAuth",
-    yaml: relayWith(5, "    agents: [{ oauth: { issuer: x }, servers: [tickets] }]"),
-    says: [["5:16 `oauth` is not in this version yet", "{ name: claude-prod, keySha256: [HASH], servers: [tickets] }"]],
+    title: "issuers that must not be believed",
+    yaml: relayWith(
+      5,
+      "    agents: [{ oauth: { issuer: http://i.example.com }, servers: [] }, { oauth: { issuer: 'https://i.x/?a' }, servers: [] }, { oauth: { issuer: 'https://a:supersecret@i.x' }, servers: [] }]",
+    ),
+    says: [
+      ["5:33 `tunnels.acme.agents[0].oauth.issuer`: http:// is for loopback addresses only", "https://i.example.com"],
+      ["5:91 `tunnels.acme.agents[1].oauth.issuer` must have no query", "https://i.x/"],
+      [
+        "5:145 `tunnels.acme.agents[2].oauth.issuer` holds user info: a secret is never written into this file",
+        "https://i.x, and a source",
+      ],
+    ],
+  },
+  {
+    title: "algorithms that prove nothing, scopes in one text, keys from anywhere",
+    yaml: relayWith(
+      5,
+      "    agents: [{ oauth: { issuer: https://i.x, algorithms: [HS256, none, rs256], requiredScopes: ['a b'], jwks: http://k.x/jwks, requireTyp: 'yes', clientIds: [] }, servers: [a] }]",
+    ),
+    says: [
+      [
+        "5:59 `tunnels.acme.agents[0].oauth.algorithms[0]`: with a symmetric algorithm, whoever verifies can also sign",
+        "RS256",
+      ],
+      ["5:66 `tunnels.acme.agents[0].oauth.algorithms[1]`: an unsigned token proves nothing", "RS256"],
+      ["5:72 `tunnels.acme.agents[0].oauth.algorithms[2]` is no signature algorithm that is known here", "RS256"],
+      ["5:97 `tunnels.acme.agents[0].oauth.requiredScopes[0]` holds several scopes", "[a, b]"],
+      ["5:111 `tunnels.acme.agents[0].oauth.jwks`: http:// is for loopback addresses only", "https://k.x"],
+      ["5:140 `tunnels.acme.agents[0].oauth.requireTyp` must be true or false", "requireTyp: true"],
+      ["5:158 `tunnels.acme.agents[0].oauth.clientIds` must be a list of client ids", "clientIds: [claude-prod]"],
+    ],
+  },
+  {
+    title: "an agent by key and by OAuth, one with a name, and one by nothing",
+    yaml: relayWith(
+      5,
+      "    agents: [{ name: a, keySha256: [HASH_A], oauth: { issuer: https://i.x }, servers: [] }, { name: b, oauth: { issuer: https://i.x }, servers: [] }, { servers: [] }]",
+    ),
+    says: [
+      [
+        "5:36 `tunnels.acme.agents[0].keySha256`: agents come with a key or with a token",
+        "an entry of its own for each",
+      ],
+      [
+        "5:159 `tunnels.acme.agents[1].name`: who calls is said by the token",
+        "{ oauth: { issuer: … }, servers: [tickets] }",
+      ],
+      ["5:209 `tunnels.acme.agents[2].name` is missing", "name: claude-prod"],
+      [
+        "5:209 `tunnels.acme.agents[2].keySha256` is missing",
+        'keySha256: ["HASH"]   (postern token new --kind agent prints it)',
+      ],
+    ],
   },
   {
     title: "an agent without servers",

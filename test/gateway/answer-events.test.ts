@@ -207,6 +207,13 @@ describe("an event stream", () => {
     expect(open({ ...options, asks: ["elicitation"] }).run(event(data)).text).toBe(event(data));
   });
 
+  it("denies a task that stands in for a result", () => {
+    const data = '{"id":1,"result":{"resultType":"task","task":{"taskId":"t-1"}}}';
+    const recorder = open({ era: "modern" }).run(event(data));
+    expect(recorder.text).toBe(failed("1", -33001));
+    expect(recorder.outcome).toEqual(["head", "finish"]);
+  });
+
   describe("that ends", () => {
     it("C02 without the response is a failure", () => {
       for (const body of ["", ": c\n\n", event(progress), `event: message\ndata: ${ok}\n`, `data: ${ok}`]) {
@@ -385,7 +392,7 @@ describe("an event stream", () => {
     expect(recorder.outcome).toEqual(["head", "drop", "finish"]);
   });
 
-  it("C04 knows where a comment may stand", () => {
+  it("C04 knows where bytes of others may stand", () => {
     const recorder = open();
     expect(recorder.filter.isAtBoundary).toBe(true);
     recorder.push('data: {"id":1,');

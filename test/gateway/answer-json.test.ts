@@ -152,6 +152,24 @@ describe("a JSON answer", () => {
     expect(run(unknown, { ...options, asks: ["roots", "sampling", "elicitation"] }).text).toContain("-33001");
   });
 
+  it("denies a task that stands in for a result", () => {
+    const body = '{"id":"x","result":{"resultType":"task","task":{"taskId":"t-1","status":"working"}}}';
+    const denied = run(body, { idText: '"x"', era: "modern" });
+    expect(denied.outcome).toEqual(["head", "finish"]);
+    expect(denied.text).toBe('{"jsonrpc":"2.0","id":"x","error":{"code":-33001}}');
+    const complete = body.replace('"task"', '"complete"');
+    expect(run(complete, { idText: '"x"', era: "modern" }).text).toBe(complete);
+  });
+
+  it("lets no task through that shows itself after a part has left", () => {
+    const body = `{"id":1,"result":{"a":"${"x".repeat(200)}","resultType":"task"}}`;
+    const recorder = new Recorder({ limits: small, era: "modern" });
+    recorder.push(body, Array(Math.ceil(body.length / 10)).fill(10));
+    recorder.filter.end();
+    expect(recorder.failure?.ending).toBe("cut");
+    expect(recorder.text).not.toContain('"}}');
+  });
+
   describe("over the size that is held", () => {
     const big = `{"jsonrpc":"2.0","id":1,"result":{"content":[{"text":"${"x".repeat(200)}"}]}}`;
     const ten = (body: string): number[] => Array(Math.ceil(body.length / 10)).fill(10);

@@ -1,5 +1,6 @@
 import { AnswerFilter } from "../../src/gateway/answer-filter.ts";
 import type { AnswerFailure, AnswerLimits } from "../../src/gateway/answer-types.ts";
+import { ByteBudget } from "../../src/gateway/byte-budget.ts";
 import type { ClientKind, Era } from "../../src/mcp/index.ts";
 import type { ExchangeMethod } from "../../src/tunnel/index.ts";
 
@@ -13,6 +14,7 @@ export interface RecordedOptions {
   readonly shown?: readonly string[];
   readonly asks?: readonly ClientKind[];
   readonly limits?: AnswerLimits;
+  readonly budget?: ByteBudget;
 }
 
 /** Runs an answer through a filter and writes down what leaves it, in order. */
@@ -54,6 +56,7 @@ export class Recorder {
         onDrop: () => this.calls.push("drop"),
         errorJson: (idText, code) => `{"jsonrpc":"2.0","id":${idText},"error":{"code":${code}}}`,
       },
+      budget: options.budget ?? new ByteBudget(Number.POSITIVE_INFINITY),
       ...(options.limits === undefined ? {} : { limits: options.limits }),
     });
     this.filter.start();

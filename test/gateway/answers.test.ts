@@ -461,6 +461,31 @@ describe("requests of the server", () => {
   });
 });
 
+describe("answers that are held", () => {
+  const half = "x".repeat(600);
+
+  it("share their memory: one that finds it used up streams if it may, and else fails", async () => {
+    const h = await start(
+      (request, response) => {
+        response.writeHead(200, { "content-type": "application/json" });
+        const method = (JSON.parse(request.body.toString()) as { method: string }).method;
+        const member = method === "tools/list" ? '"tools":[' : '"content":[';
+        response.write(`{"jsonrpc":"2.0","id":${idOf(request.body)},"result":{"_meta":"${half}",${member}`);
+      },
+      { gateway: { limits: { answerBudgetBytes: 1_000 } } },
+    );
+    const first = h.begin({ body: toolCall("get_x") });
+    await until(() => h.gateway.status().answerBytes > half.length, "the first answer is held");
+    const second = h.begin({ body: toolCall("get_x", 2) });
+    await until(() => second.text.includes(half), "the second answer is not held");
+    const list = await h.call({ body: '{"jsonrpc":"2.0","id":3,"method":"tools/list"}' });
+    expect([list.head?.status, errorOf(list).code]).toEqual([502, -33023]);
+    expect(first.head).toBeUndefined();
+    for (const stream of [first, second]) stream.cancel();
+    await until(() => h.gateway.status().answerBytes === 0, "given back");
+  });
+});
+
 describe("failures", () => {
   it("C15 the log says what was wrong with an answer, the agent hears only that the server failed", async () => {
     const h = await start((request, response) =>

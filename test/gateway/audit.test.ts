@@ -1,7 +1,7 @@
-import { mkdtempSync, readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { AuditLog, type AuditSubject } from "../../src/gateway/audit.ts";
 import { silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
@@ -16,8 +16,13 @@ const subject: AuditSubject = {
   name: "get_ticket",
 };
 
+const folder = mkdtempSync(join(tmpdir(), "postern-audit-"));
+let fileCount = 0;
+afterAll(() => rmSync(folder, { recursive: true }));
+
 function open(): { audit: AuditLog; read: () => Record<string, unknown>[] } {
-  const file = join(mkdtempSync(join(tmpdir(), "postern-audit-")), "audit.jsonl");
+  fileCount += 1;
+  const file = join(folder, `${fileCount}.jsonl`);
   const audit = new AuditLog(
     { target: { file }, onError: "deny" },
     { tunnel: "acme", gateway: "edge-1", clock: new ManualClock(), logger: silentLogger },

@@ -155,9 +155,9 @@ export class Harness {
   /** Stops everything and fails if anything of an exchange is left behind. */
   async stop(): Promise<void> {
     await until(() => this.gateway.status().openExchanges === 0, "no exchange is open");
-    const { openUpstreamCalls, bodyBytes } = this.gateway.status();
-    if (openUpstreamCalls !== 0 || bodyBytes !== 0)
-      throw new Error(`left: ${openUpstreamCalls} calls, ${bodyBytes} bytes`);
+    const { openUpstreamCalls, bodyBytes, answerBytes } = this.gateway.status();
+    if (openUpstreamCalls !== 0 || bodyBytes !== 0 || answerBytes !== 0)
+      throw new Error(`left: ${openUpstreamCalls} calls, ${bodyBytes} and ${answerBytes} bytes`);
     await this.gateway.stop(0);
     await this.upstream.stop();
     const printed = this.log + this.#auditText();

@@ -1,16 +1,27 @@
 import { execFileSync } from "node:child_process";
-import { closeSync, constants, existsSync, mkdtempSync, openSync, readFileSync, renameSync, statSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from "node:fs";
 import { readFile } from "node:fs/promises";
 import { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { LineWriter } from "../../src/gateway/line-writer.ts";
 import { systemClock } from "../../src/lib/index.ts";
 import { until } from "../support/until.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "postern-lines-"));
 let count = 0;
+afterAll(() => rmSync(folder, { recursive: true }));
 
 function newFile(): string {
   count += 1;
@@ -160,7 +171,7 @@ describe("line writer", () => {
       isRead = true;
     });
     // Whatever comes of it, the threads are let go.
-    const later = setTimeout(() => pipe.start(), 1_000);
+    const later = setTimeout(() => pipe.start(), 4_000);
     await until(() => isRead || pipe.text !== "", "a file is read");
     expect([pipe.text.length, isRead, problems[0]]).toEqual([0, true, "TIMEOUT"]);
     expect(results).toEqual(Array(6).fill(false));

@@ -232,6 +232,20 @@ describe("requests that are refused", () => {
     expect((await h.call({ body })).head?.status).toBe(200);
   });
 
+  it("one principal's bodies leave room for those of others", async () => {
+    const body = toolCall("get_x");
+    const limits = { requestBytes: body.length, bodyBudgetBytes: 4 * body.length };
+    const h = await start(() => undefined, { gateway: { limits } });
+    const held = ["key:a", "key:a", "key:b"].map((principal) => h.begin({ body, principal }));
+    const third = await h.call({ body, principal: "key:a" });
+    expect([third.head?.status, errorOf(third).code]).toEqual([503, -33011]);
+    await until(() => h.upstream.seen.length === 3, "the others are called");
+    held[0]?.cancel();
+    const fourth = h.begin({ body, principal: "key:a" });
+    await until(() => h.upstream.seen.length === 4, "its room is given back");
+    for (const stream of [...held.slice(1), fourth]) stream.cancel();
+  });
+
   it("GET and DELETE with a body are 400", async () => {
     const h = await start(echoResult);
     expect((await h.call({ method: "GET", body: "{}" })).head?.status).toBe(400);

@@ -151,11 +151,41 @@ describe("the supervisor", () => {
     await s.connect();
   });
 
+  it("a 403 names what its two causes need: the Host that the relay knows, and the tunnel's token", async () => {
+    const s = make();
+    s.supervisor.start();
+    const refused = {
+      kind: "refused",
+      status: 403,
+      reason: "Host or Origin not allowed",
+      retryAfterMs: undefined,
+    } as const;
+    await (await s.nextAttempt()).settle(refused);
+    expect(s.log.join("")).toMatch(/"cure":"[^"]*allowedHosts[^"]*relay\.token/);
+  });
+
+  it("a relay without a feature that is needed is not served, and tried again slowly", async () => {
+    const s = make();
+    s.supervisor.start();
+    await (await s.nextAttempt()).settle({ kind: "failed", code: "FEATURE", detail: "no tokens" });
+    expect(s.clock.nextInMs).toBeCloseTo(72_000);
+    expect(s.log.join("")).toMatch(/"level":"error".*"cure":"update the relay, or write agents: \{ verify: relay \}"/);
+    expect(s.supervisor.isReady()).toBe(false);
+  });
+
   it("Retry-After is honoured", async () => {
     const s = make();
     s.supervisor.start();
     await (await s.nextAttempt()).settle({ kind: "refused", status: 503, reason: "Busy", retryAfterMs: 9_000 });
     expect(s.clock.nextInMs).toBe(9_000);
+  });
+
+  it("whoever answers for the relay once cannot keep the gateway away for days", async () => {
+    const s = make();
+    s.supervisor.start();
+    const outcome = { kind: "refused", status: 503, reason: "Busy", retryAfterMs: 999_999_000 } as const;
+    await (await s.nextAttempt()).settle(outcome);
+    expect(s.clock.nextInMs).toBe(600_000);
   });
 
   it("the wait is short again only after a session that lasted a minute", async () => {

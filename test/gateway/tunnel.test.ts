@@ -1,4 +1,4 @@
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -104,13 +104,14 @@ async function start(behave: Behaviour): Promise<{ gateway: Gateway; relay: Rela
   const relay = new Relay();
   const url = await relay.start();
   const upstream = await ScriptedUpstream.start(behave);
+  const folder = mkdtempSync(join(tmpdir(), "postern-audit-"));
   const gateway = createGateway(
     {
       relay: { url, tunnel: "acme", readToken: () => new Secret("ptk_test") },
       id: "edge-1",
       software: "postern/test",
       servers: { tickets: { url: upstream.url } },
-      audit: { target: { file: join(mkdtempSync(join(tmpdir(), "postern-audit-")), "a.jsonl") }, onError: "deny" },
+      audit: { target: { file: join(folder, "a.jsonl") }, onError: "deny" },
     },
     {
       policy: compilePolicy(openPolicy),
@@ -121,6 +122,7 @@ async function start(behave: Behaviour): Promise<{ gateway: Gateway; relay: Rela
     },
   );
   cleanups.push(
+    async () => rmSync(folder, { recursive: true }),
     () => relay.stop(),
     () => upstream.stop(),
     () => gateway.stop(0),

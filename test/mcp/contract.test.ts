@@ -54,6 +54,20 @@ describe("every error answer", () => {
     expect(agentErrorAnswer("tunnelDown", { requestId: "r" }).body.toString()).toContain('"id":null,');
   });
 
+  it("takes nothing else from what it is told to answer", () => {
+    // An OPEN, a message or an error may stand there: all of them have members of the same names.
+    const wide = { ...to, status: 200, code: 1, message: "canary", data: { x: "canary" }, headers: ["x-canary", "1"] };
+    const all: Answer[] = [
+      agentErrorAnswer("forbidden", wide),
+      refusalAnswer({ kind: "refusal", status: 400, code: -32600, message: "m" }, wide),
+      deniedAnswer({ kind: "tool", name: "x" }, "legacy", wide),
+      deniedAnswer({ kind: "resource", uris: ["a://b"] }, "modern", wide),
+      methodNotFoundAnswer("modern", wide),
+    ];
+    expect(all.map(({ status }) => status)).toEqual([403, 400, 200, 200, 404]);
+    expect(all.map((answer) => answer.body.toString() + answer.headers.join()).join()).not.toContain("canary");
+  });
+
   it("takes more data and headers, but no other request id", () => {
     const extra = { data: { requestId: "forged", retryAfterMs: 5 }, headers: ["www-authenticate", "Bearer"] };
     const answer = agentErrorAnswer("unauthorized", to, extra);

@@ -29,6 +29,7 @@ function findings(s: MessageSkimmer): unknown {
     hasError: s.hasError,
     hasList: s.hasList,
     hasInputRequests: s.hasInputRequests,
+    isTask: s.isTask,
   };
 }
 
@@ -42,6 +43,15 @@ describe("MessageSkimmer", () => {
     ['{"id":1,"result":{"resources":[]}}', { hasList: true }],
     ['{"id":1,"result":{"resourceTemplates":[]}}', { hasList: true }],
     ['{"id":1,"result":{"inputRequests":{}}}', { hasList: false, hasInputRequests: true }],
+    ['{"id":1,"result":{"resultType":"task","task":{}}}', { isTask: true }],
+    ['{"result":{"a":[1],"result\\u0054ype" : "t\\u0061sk"},"id":1}', { isTask: true, idText: "1" }],
+    ['{"id":1,"result":{"resultType":"complete","a":"task"}}', { isTask: false }],
+    ['{"id":1,"result":{"resultType":{"x":"task"},"b":"task"}}', { isTask: false }],
+    ['{"id":1,"result":{"resultType":["task"]},"params":{"x":"task"}}', { isTask: false }],
+    ['{"id":1,"result":{"a":{"resultType":"task"}}}', { isTask: false }],
+    ['{"id":1,"params":{"resultType":"task"}}', { isTask: false }],
+    ['{"id":1,"result":{"resultType":7},"x":{"y":"task"}}', { isTask: false }],
+    [`{"id":1,"result":{"resultType":"${"t".repeat(5_000)}"}}`, { isTask: false, isBroken: false }],
     ['{"id":1,"result":{"text":"\\"tools\\":[\\\\"}}', { hasList: false }],
     ['{"id":1,"result":{"a":{"tools":[]}}}', { hasList: false }],
     ['{"id":1,"result":[{"tools":[]}]}', { hasResult: true, hasList: false }],

@@ -7,7 +7,6 @@ interface Seen {
   readonly bytes: Buffer;
   readonly events: { readonly data: string; readonly facts: EventFacts; readonly dataOf: string }[];
   readonly loose: string[];
-  readonly splitter: EventSplitter;
 }
 
 function split(text: string | Buffer, sizes: readonly number[] = []): Seen {
@@ -41,7 +40,7 @@ function split(text: string | Buffer, sizes: readonly number[] = []): Seen {
     at += size;
   }
   splitter.push(stream.subarray(at));
-  return { bytes: Buffer.concat(out), events, loose, splitter };
+  return { bytes: Buffer.concat(out), events, loose };
 }
 
 const dataAndType = (seen: Seen): unknown => seen.events.map(({ data, facts }) => [data, facts.isMessage]);
@@ -98,7 +97,6 @@ describe("EventSplitter", () => {
     const single = split(stream, Array(stream.length).fill(1));
     expect(single.events).toEqual(expected);
     expect(single.bytes.equals(stream)).toBe(true);
-    expect(single.splitter.isAtBoundary).toBe(true);
   });
 
   it("C13 gives back every byte of any stream, and the same events however it is cut", () => {
@@ -160,14 +158,6 @@ describe("EventSplitter", () => {
       }
     },
   );
-
-  it("knows whether an event is in progress", () => {
-    expect(split("").splitter.isAtBoundary).toBe(true);
-    expect(split("d").splitter.isAtBoundary).toBe(false);
-    expect(split("data: 1\n").splitter.isAtBoundary).toBe(false);
-    expect(split("data: 1\n\n").splitter.isAtBoundary).toBe(true);
-    expect(split("data: 1\n\n: c").splitter.isAtBoundary).toBe(false);
-  });
 });
 
 describe("edits of an event", () => {

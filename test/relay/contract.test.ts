@@ -351,6 +351,19 @@ describe("headers", () => {
 });
 
 describe("what a parser refuses", () => {
+  it.each(["xchunked", "gzip, chunked", "identity", "chunked\r\nTransfer-Encoding: chunked"])(
+    "a body whose end nobody can tell is refused at once, with its connection: %j",
+    async (coding) => {
+      const client = rig.raw();
+      client.send(rig.request("POST /acme/tickets/mcp HTTP/1.1", [`Transfer-Encoding: ${coding}`], "0\r\n\r\n"));
+      await client.has("HTTP/1.1 ");
+      expect(client.text).toMatch(/^HTTP\/1\.1 (?:400|501) /);
+      expect(client.text).toContain("Connection: close");
+      await client.closed();
+      expect(session.streams).toEqual([]);
+    },
+  );
+
   it("refuses what could smuggle a second request", async () => {
     const cases = [
       ["Content-Length: 2", "Content-Length: 3"],

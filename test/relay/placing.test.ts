@@ -223,6 +223,34 @@ describe("a newcomer", () => {
   });
 });
 
+describe("a successor", () => {
+  const identity = { id: "a", slot: 0 };
+
+  it("leaves the session that drains its streams, and takes the new ones", async () => {
+    const old = rig.connect(["tickets"], identity);
+    const running = rig.fetch();
+    await until(() => old.streams.length === 1, "a call runs");
+    old.goAway("MAX_AGE");
+    const fresh = rig.connect(["tickets"], identity);
+    fresh.onStream = (stream) => stream.answer('"fresh"');
+    expect(await (await rig.fetch()).text()).toBe('"fresh"');
+    old.last.answer('"old"');
+    expect(await (await running).text()).toBe('"old"');
+    old.terminate("MAX_AGE", "drained");
+    await until(() => [...rig.tunnel.sessions].length === 1, "the old one is forgotten");
+    expect([...rig.tunnel.sessions][0]?.session).toBe(fresh);
+  });
+
+  it("bounds how many of its predecessors drain", async () => {
+    const first = rig.connect(["tickets"], identity);
+    first.goAway("MAX_AGE");
+    rig.connect(["tickets"], identity).goAway("MAX_AGE");
+    rig.connect(["tickets"], identity);
+    expect((await first.ended).reason).toBe("REPLACED");
+    expect([...rig.tunnel.sessions]).toHaveLength(2);
+  });
+});
+
 describe("caps", () => {
   it("an agent has so many streams, and its neighbour is not hurt", async () => {
     await rig.close();

@@ -13,6 +13,8 @@ export interface ScriptedGateway {
   closeCode(): number | undefined;
   /** Waits for the end of the carrier. */
   ended(timeoutMs?: number): Promise<void>;
+  /** Reads nothing more. */
+  pause(): void;
   terminate(): void;
 }
 
@@ -104,6 +106,7 @@ export async function dialScripted(options: {
     frames,
     closeCode: () => closeCode,
     ended: (timeoutMs = 5_000) => until(() => closeCode !== undefined, "the relay ends the carrier", timeoutMs),
+    pause: () => socket.pause(),
     terminate: () => socket.terminate(),
   };
   if (options.hello === true) {

@@ -27,13 +27,17 @@ export interface StackOptions {
   readonly publicUrl?: string;
   /** Environment of the gateway process. */
   readonly env?: Readonly<Record<string, string>>;
+  /** Environment of the relay process. */
+  readonly relayEnv?: Readonly<Record<string, string>>;
   /** More keys for the files. */
   readonly relayYaml?: Document;
   readonly gatewayYaml?: Document;
   /** Servers of the agent; default all. */
   readonly agentServers?: readonly string[];
-  /** More tunnels at the relay, by name, without agents. */
+  /** More tunnels at the relay, by name. */
   readonly extraTunnels?: Readonly<Record<string, MintedToken>>;
+  /** Agents of those tunnels, as relay.yaml has them. */
+  readonly extraTunnelAgents?: Readonly<Record<string, readonly Document[]>>;
   /** More agents of the tunnel `acme`, by name, with the same servers. */
   readonly extraAgents?: Readonly<Record<string, MintedToken>>;
   /** Start the relay only. */
@@ -121,9 +125,9 @@ interface Ports {
   readonly gatewayAdmin: number;
 }
 
-const withoutAgents = ({ sha256 }: MintedToken): Document => ({
+const extraTunnel = ({ sha256 }: MintedToken, agents: readonly Document[]): Document => ({
   gateways: [{ name: "extra", tokenSha256: [sha256] }],
-  agents: [],
+  agents,
 });
 
 function relayDocument(options: StackOptions, ports: Ports, tunnel: MintedToken, agent: MintedToken): Document {
@@ -145,7 +149,10 @@ function relayDocument(options: StackOptions, ports: Ports, tunnel: MintedToken,
         agents,
       },
       ...Object.fromEntries(
-        Object.entries(options.extraTunnels ?? {}).map(([name, minted]) => [name, withoutAgents(minted)]),
+        Object.entries(options.extraTunnels ?? {}).map(([name, minted]) => [
+          name,
+          extraTunnel(minted, options.extraTunnelAgents?.[name] ?? []),
+        ]),
       ),
     },
     ...options.relayYaml,
@@ -196,7 +203,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
     children.push(child);
     return child;
   };
-  const relay = run("relay", {});
+  const relay = run("relay", options.relayEnv ?? {});
   let gateway: Child | undefined;
   const stop = async (): Promise<void> => {
     await gateway?.stop();

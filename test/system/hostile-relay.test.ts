@@ -74,7 +74,6 @@ describe("a hostile relay", () => {
       },
       policy: {
         fixture: { tools: [{ name: "*", except: ["drop_*"] }] },
-        closed: { grants: [{ for: ["key:somebody"], tools: ["*"] }] },
       },
       gatewayYaml: {
         relay: { url: `ws://127.0.0.1:${relay.port}`, tunnel: "acme", token: { file: "./tunnel-token" } },
@@ -83,19 +82,19 @@ describe("a hostile relay", () => {
     });
   });
 
+  const startAnew = async (): Promise<void> => {
+    await stack.gateway()?.stop();
+    await stack.startGateway();
+    nextId = -1;
+  };
+
   beforeEach(async () => {
-    // The wait before a dial grows with every session that ends soon: a new process starts anew.
-    if (stack.gateway() === undefined || (relay.sessions.at(-1)?.isClosed() ?? true)) {
-      await stack.gateway()?.stop();
-      await stack.startGateway();
-      nextId = -1;
-    }
+    if (relay.sessions.at(-1)?.isClosed() ?? true) await startAnew();
   });
 
   afterEach(async () => {
     expect(stack.gateway()?.exitCode()).toBeUndefined();
     await until(() => relay.sessions.at(-1)?.isClosed() === false, "a session stands");
-    if (relay.sessions.at(-1)?.frames.some(({ type }) => type === OPEN) === false) nextId = Math.max(nextId, -1);
     const id = call("echo", { value: "after" });
     await over(id);
     expect(current().answer(id).text).toContain("after");
@@ -184,13 +183,12 @@ describe("a hostile relay", () => {
       },
     );
 
-    it("a server whose grants name somebody else is closed to a principal that looks like it", async () => {
+    it("a server without a grant is closed to every principal", async () => {
       const heard = fixture.recorded.length;
-      for (const id of ["key:tester", "key:somebod", "key:somebody ", "KEY:SOMEBODY", "key:*"]) {
+      for (const id of ["key:tester", "key:root", "oauth:https://idp#admin", "key:*"]) {
         const stream = call("echo", { value: "x" }, { server: "closed", principal: { id, kind: "key", claims: {} } });
         await over(stream);
-        const { head, reset, text } = current().answer(stream);
-        expect(reset === codes.FORBIDDEN || Number(head?.["status"]) >= 400 || text.includes('"error"')).toBe(true);
+        expect(current().answer(stream)).toMatchObject({ head: undefined, reset: codes.FORBIDDEN });
       }
       expect(fixture.recorded.length).toBe(heard);
     });
@@ -204,7 +202,7 @@ describe("a hostile relay", () => {
       current().call(id, body, { headers });
       await over(id);
       expect(current().answer(id).head).toMatchObject({ status: 200 });
-      const { headers: arrived } = fixture.recorded.at(-1) ?? { headers: {} };
+      const arrived: Readonly<Record<string, string>> = fixture.recorded.at(-1)?.headers ?? {};
       expect(arrived["authorization"]).toBe(`Bearer ${upstreamToken}`);
       expect(arrived["host"]).toMatch(/^127\.0\.0\.1:/);
       for (const name of ["cookie", "x-forwarded-for", "te"]) expect(arrived[name]).toBeUndefined();
@@ -222,6 +220,9 @@ describe("a hostile relay", () => {
   });
 
   describe("loses the session", () => {
+    // The wait before a dial grows with every session that ends soon: a new process starts anew.
+    beforeEach(startAnew);
+
     const openGet = { ...openPayload, method: "GET", body: false };
     const attacks: readonly (readonly [string, string, (id: number) => Buffer])[] = [
       [

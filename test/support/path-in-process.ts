@@ -1,0 +1,89 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createGateway, type Gateway } from "../../src/gateway/index.ts";
+import { createToken } from "../../src/identity/index.ts";
+import { systemClock } from "../../src/lib/index.ts";
+import { compilePolicy } from "../../src/policy/index.ts";
+import { createRelay, type Relay, type RelayOptions } from "../../src/relay/index.ts";
+import { silentLogger } from "../../src/telemetry/index.ts";
+import { dialTunnel, type KeepaliveOptions } from "../../src/tunnel/index.ts";
+import { bearer, openPolicy } from "../gateway/harness.ts";
+import { type Shim, startShim } from "./shim.ts";
+import { until } from "./until.ts";
+
+/**
+ * Relay and gateway in this process, on real sockets, with the TCP shim between them: for deadlines that the files do not set and
+ * that a test must shorten.
+ */
+export interface Path {
+  readonly relay: Relay;
+  readonly gateway: Gateway;
+  readonly shim: Shim;
+  readonly port: number;
+  readonly url: string;
+  readonly agentKey: string;
+  stop(): Promise<void>;
+}
+
+export async function startPath(options: {
+  readonly upstreamUrl: string;
+  readonly relayTimeouts?: RelayOptions["timeouts"];
+  readonly gatewayTimeouts?: { readonly firstByteMs?: number; readonly idleMs?: number };
+  readonly keepalive?: KeepaliveOptions;
+}): Promise<Path> {
+  const [tunnelToken, agentToken] = [createToken("gateway"), createToken("agent")];
+  const deps = { clock: systemClock, random: () => 0.05, logger: silentLogger };
+  const relay = createRelay(
+    {
+      listen: { host: "127.0.0.1", port: 0 },
+      publicUrl: "http://127.0.0.1",
+      allowedHosts: ["127.0.0.1"],
+      allowedOrigins: [],
+      tunnels: {
+        acme: {
+          gateways: [{ name: "edge", tokenSha256: [tunnelToken.sha256] }],
+          agents: [{ name: "tester", keySha256: [agentToken.sha256], servers: ["*"] }],
+        },
+      },
+      ...(options.relayTimeouts === undefined ? {} : { timeouts: options.relayTimeouts }),
+    },
+    deps,
+  );
+  const { port } = await relay.listen();
+  const shim = await startShim(port);
+  const dir = mkdtempSync(join(tmpdir(), "postern-path-"));
+  const { keepalive } = options;
+  const gateway = createGateway(
+    {
+      relay: { url: `ws://127.0.0.1:${shim.port}`, tunnel: "acme", readToken: () => tunnelToken.token },
+      id: "edge-1",
+      software: "postern/test",
+      servers: { tickets: { url: options.upstreamUrl } },
+      audit: { target: { file: join(dir, "audit.jsonl") }, onError: "deny" },
+      timeouts: options.gatewayTimeouts,
+    },
+    {
+      ...deps,
+      policy: compilePolicy(openPolicy),
+      credentials: { forServer: () => bearer },
+      dial: (dial) => dialTunnel(keepalive === undefined ? dial : { ...dial, keepalive }),
+    },
+  );
+  gateway.start();
+  await until(() => gateway.ready(), "the tunnel stands");
+  return {
+    relay,
+    gateway,
+    shim,
+    port,
+    url: `http://127.0.0.1:${port}/acme/tickets/mcp`,
+    agentKey: agentToken.token.reveal(),
+    stop: async () => {
+      await gateway.stop(0);
+      await relay.close();
+      await shim.close();
+      rmSync(dir, { recursive: true, force: true });
+    },
+  };
+}
