@@ -180,9 +180,13 @@ class Rig {
   /** As `send`, to the end of the answer; rejects on another status. */
   async ask(options: Parameters<Rig["send"]>[0], status = 200): Promise<IncomingMessage> {
     const answer = await this.send(options);
-    answer.resume();
+    let text = "";
+    answer.setEncoding("utf8");
+    answer.on("data", (part: string) => {
+      text += part;
+    });
     await new Promise((resolve) => answer.on("end", resolve));
-    if (answer.statusCode !== status) throw new Error(`${answer.statusCode} instead of ${status}`);
+    if (answer.statusCode !== status) throw new Error(`${answer.statusCode} instead of ${status}: ${text}`);
     return answer;
   }
 
@@ -266,6 +270,17 @@ async function measureTunnels(rig: Rig, tunnels: Readonly<Record<string, MintedT
   return [{ what: `an idle tunnel at the relay (of ${pace.tunnels})`, value, limit: 100, unit: "KiB", rss }];
 }
 
+/** The least of some samples: sockets that were just closed are let go in their own time. */
+async function settled(rig: Rig, part: "relay" | "gateway"): Promise<Sample> {
+  let least = await rig.sample(part);
+  for (let i = 0; i < 10; i += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    const next = await rig.sample(part);
+    if (next.held < least.held) least = next;
+  }
+  return least;
+}
+
 async function measureStreams(rig: Rig, pace: Pace): Promise<Line[]> {
   const before = [await rig.sample("relay"), await rig.sample("gateway")] as const;
   const answers: IncomingMessage[] = [];
@@ -279,7 +294,7 @@ async function measureStreams(rig: Rig, pace: Pace): Promise<Line[]> {
   const after = [await rig.sample("relay"), await rig.sample("gateway")] as const;
   for (const answer of answers) answer.destroy();
   await until(() => rig.upstream.open === 0, "every stream is released", 20_000);
-  const left = [await rig.sample("relay"), await rig.sample("gateway")] as const;
+  const left = [await settled(rig, "relay"), await settled(rig, "gateway")] as const;
   const growth = (to: readonly [Sample, Sample], of: "held" | "rss"): number =>
     (to[0][of] + to[1][of] - before[0][of] - before[1][of]) / mebibyte;
   return [
@@ -433,6 +448,9 @@ export async function measureMemory(isShort: boolean): Promise<boolean> {
     show(await measureSlowReader(rig, pace));
     show(await measureSessions(rig, pace));
     show(await measureStrangers(rig, tunnels, pace));
+  } catch (error) {
+    for (const { name, text } of rig.stack.outputs()) console.error(`${name}: ${text.slice(-2_000)}`);
+    throw error;
   } finally {
     await rig.stop();
   }

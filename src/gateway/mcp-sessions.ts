@@ -9,7 +9,7 @@ import type { Clock, Timer } from "../lib/index.ts";
  */
 
 /** Asks per session and altogether; the oldest of the session gives way. */
-const maxAsksPerSession = 256;
+export const maxAsksPerSession = 256;
 const maxAsks = 16_384;
 const lingerMs = 5 * 60_000;
 

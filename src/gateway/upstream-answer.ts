@@ -17,6 +17,7 @@ import { type AnswerHeaders, readAnswerHeaders } from "./answer-headers.ts";
 import type { AnswerFailure, AnswerHooks, AnswerJudge } from "./answer-types.ts";
 import { refuseAsk } from "./ask-refusal.ts";
 import type { GatewayServer, Injected, PipelineContext } from "./context.ts";
+import { maxAsksPerSession } from "./mcp-sessions.ts";
 import { addressee, type Judged } from "./pipeline.ts";
 import type { Reply } from "./reply.ts";
 import { shownLocation } from "./shown-location.ts";
@@ -31,6 +32,8 @@ import { shownLocation } from "./shown-location.ts";
 
 /** How many refusals one exchange may send to its upstream. */
 const maxAskRefusals = 64;
+/** How many dropped messages of one exchange are logged. */
+const maxLoggedDrops = 10;
 /** How long an event may still take once the agent's token has ended. */
 const lastEventMs = 10_000;
 const maxTimerMs = 2 ** 31 - 1;
@@ -73,8 +76,9 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   #sessionId: string | undefined;
   #filter: AnswerFilter | undefined;
   /** Ids of server requests that this answer carried. */
-  #asks: string[] | undefined;
+  #asks: Set<string> | undefined;
   #refusalCount = 0;
+  #dropCount = 0;
   #closeDelimited = false;
   #isReported = false;
   /** Counts to the end of the agent's token. */
@@ -203,10 +207,13 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   onAsk(idText: string, _method: string): void {
     const id = idKeyOf(idText);
     if (this.#ctx.sessions.ask(this.#askSession(), id)) {
-      this.#asks ??= [];
-      this.#asks.push(id);
+      this.#asks ??= new Set();
+      this.#asks.add(id);
+      // The session remembers no more than this either, and the oldest is forgotten first.
+      const [oldest] = this.#asks;
+      if (this.#asks.size > maxAsksPerSession && oldest !== undefined) this.#asks.delete(oldest);
     } else {
-      this.#warn("asks", "too many requests of the server are pending", undefined);
+      this.onDrop("too many requests of the server are pending");
     }
   }
 
@@ -218,7 +225,8 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   }
 
   onDrop(reason: string): void {
-    this.#warn("dropped", reason, undefined);
+    this.#dropCount += 1;
+    if (this.#dropCount <= maxLoggedDrops) this.#warn("dropped", reason, undefined);
   }
 
   errorJson(idText: string, code: number, message: string): string {

@@ -151,11 +151,12 @@ class JwtVerifier implements TokenVerifier {
 
   verify(token: string, audience?: string): TokenVerdict | Promise<TokenVerdict> {
     if (token.length > maxTokenBytes) return refused("size");
-    if (!tokenPattern.test(token)) return refused("form");
-    const key = hash("sha256", token, "base64");
+    if (!token.startsWith("eyJ")) return refused("form");
+    const key = hash("sha256", token, "hex");
     const cached = this.#cache.get(key);
     if (cached !== undefined && this.#clock.now() < cached.until) return this.#judge(cached.token, audience);
     this.#cache.delete(key);
+    if (!tokenPattern.test(token)) return refused("form");
     const fault = this.#look(token);
     if (fault !== undefined) return refused(fault);
     return this.#once(key, token).then((outcome) =>

@@ -31,11 +31,14 @@ export function readMessage(body: Buffer): AgentMessage | Refusal {
   return classify(scanned);
 }
 
-/** Tells ids apart as a server written in any language does: `7` and `7.0` are one, `7` and `"7"` are two. */
+/**
+ * The same for ids that some server may take for one: `7` and `7.0`, 2^53 and 2^53 + 1, but not `7` and `"7"`. Such a
+ * server would swap their answers (cases.md C12).
+ */
 export function idKeyOf(idText: string): string {
   const id: unknown = JSON.parse(idText);
   if (typeof id === "string") return JSON.stringify(id);
-  return Number.isSafeInteger(id) ? String(id) : idText;
+  return Number.isFinite(id) ? String(id) : idText;
 }
 
 function parseError(detail: string): Refusal {

@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { createServer, type Server } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { looksLikeJwt, readBearer } from "../identity/index.ts";
+import { readBearer } from "../identity/index.ts";
 import type { Clock } from "../lib/index.ts";
 import { type AgentError, type Answer, agentErrors, errorAnswer, rpcCodes } from "../mcp/index.ts";
 import { type ExchangeMethod, tunnelPath } from "../tunnel/index.ts";
@@ -217,7 +217,7 @@ export class Ingress {
     const agent = (tunnel ?? this.#anyTunnel())?.agents.find(bearer);
     if (tunnel === undefined || bearer === undefined) this.#refuseStranger(arrival, route, tunnel);
     else if (agent !== undefined) this.#admit(arrival, route, tunnel, agent);
-    else if (tunnel.agents.takesTokens && looksLikeJwt(bearer)) this.#judgeToken(arrival, route, tunnel, bearer);
+    else if (tunnel.agents.takesTokens) this.#judgeToken(arrival, route, tunnel, bearer);
     else this.#refuseStranger(arrival, route, tunnel);
   }
 

@@ -70,6 +70,9 @@ describe("a refused injection", () => {
     const late = await credential.refresh(first);
     expect([...together, late].map(sentBy)).toEqual(Array.from({ length: 10 }, () => "Bearer value-1"));
     expect(store.count(entry)).toBe(2);
+    // Together they count as one that gained nothing: the next refusal reads at once.
+    await store.putSecret("secret", "mcp/a", { token: "value-2" });
+    expect(sentBy(await credential.refresh(await credential.inject()))).toBe("Bearer value-2");
   });
 
   it("causes no read when a younger value is at hand already", async () => {

@@ -40,6 +40,22 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       expect(env).toEqual({});
     });
 
+    it("C26 reads a rotated entry anew for calls that were refused, within its freshness", async () => {
+      await store.putSecret("secret", "mcp/rotated", { user: "svc", password: "before" });
+      const at = (field: string) => ({ vault: { mount: "secret", path: "mcp/rotated", field } });
+      const basic: CredentialOptions = { type: "basic", username: at("user"), password: at("password") };
+      const { credentials, inject } = await openByRole({ basic });
+      const credential = credentials.forServer("basic");
+      const first = await credential.inject();
+      await store.putSecret("secret", "mcp/rotated", { user: "svc", password: canary });
+      expect(await inject()).toEqual(first.headers);
+      const next = await Promise.all(Array.from({ length: 10 }, () => credential.refresh(first)));
+      expect(new Set(next).size).toBe(1);
+      const blob = Buffer.from(`svc:${canary}`).toString("base64");
+      expect(next[0]?.headers).toEqual(["Authorization", `Basic ${blob}`]);
+      expect(await inject()).toEqual(next[0]?.headers);
+    });
+
     it("reads with a token of somebody else's and builds any header", async () => {
       await store.putSecret("secret", "mcp/keyed", { key: `${canary}\n` });
       const token = await store.createToken({ ttlMs: 600_000, rules: readAll });

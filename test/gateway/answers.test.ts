@@ -487,6 +487,37 @@ describe("answers that are held", () => {
 });
 
 describe("failures", () => {
+  it("C09 a server that asks without end has its latest requests remembered, and fills no log", async () => {
+    const pings = Array.from({ length: 600 }, (_, id) => `data: {"jsonrpc":"2.0","id":${id},"method":"ping"}\n\n`);
+    const answers: string[] = [];
+    const h = await start((request, response) => {
+      if (request.method === "GET") events(response)(pings.join(""));
+      else {
+        answers.push(request.body.toString());
+        response.writeHead(202).end();
+      }
+    });
+    const stream = h.begin({ method: "GET" });
+    await until(() => stream.text === pings.join(""), "all requests");
+    stream.cancel();
+    const answer = (id: number): string => `{"jsonrpc":"2.0","id":${id},"result":{}}`;
+    for (const id of [0, 343, 344, 599]) await h.call({ body: answer(id) });
+    expect(answers).toEqual([answer(344), answer(599)]);
+    expect(h.log.split("\n").length).toBeLessThan(20);
+  });
+
+  it("a server that makes the gateway drop event after event fills no log", async () => {
+    const update = '{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"ticket://closed/1"}}';
+    const h = await start((_request, response) => {
+      events(response)(`data: ${update}\n\n`.repeat(1_000) + result(1));
+      response.end();
+    });
+    const stream = await h.call({ body: toolCall("get_x") });
+    expect(stream.text).toBe(result(1));
+    expect(h.log.split('"code":"dropped"').length - 1).toBeLessThanOrEqual(10);
+    expect(h.log).toContain('"code":"dropped"');
+  });
+
   it("C15 the log says what was wrong with an answer, the agent hears only that the server failed", async () => {
     const h = await start((request, response) =>
       json(response, `[{"jsonrpc":"2.0","id":${idOf(request.body)},"result":{}}]`),

@@ -32,6 +32,26 @@ describe("event boundaries", () => {
     for (const text of without) expect([text, follow([text]).hasId]).toEqual([text, false]);
   });
 
+  it("the next one in a chunk is the first place where a stream that ended there would stand between events", () => {
+    const piece = fc.constantFrom("data: x", "id: 1", "\n", "\r\n", "\r", ": c", "é", "\n\n");
+    const text = fc.array(piece, { maxLength: 8 }).map((parts) => parts.join(""));
+    fc.assert(
+      fc.property(text, text, (before, chunk) => {
+        const bytes = Buffer.from(chunk);
+        const next = follow([before]).nextIn(bytes);
+        const places = Array.from({ length: bytes.length }, (_, i) => i + 1);
+        // Half of a CRLF that began before, or that goes on behind, is no place of its own.
+        const isHalf = (i: number) => bytes[i - 1] === 0x0d && bytes[i] === 0x0a;
+        const isTail = (i: number) => i === 1 && bytes[0] === 0x0a && before.endsWith("\r");
+        const first = places.find(
+          (i) => follow([before, bytes.subarray(0, i)]).isAtBoundary && !isHalf(i) && !isTail(i),
+        );
+        expect(next).toBe(first);
+      }),
+      { numRuns: 3_000 },
+    );
+  });
+
   it("are the same wherever the bytes are cut", () => {
     const piece = fc.constantFrom("data: x", "id: 1", "id", "idx", "\n", "\r\n", "\r", ": c", "retry: 3", "é", "\n\n");
     fc.assert(

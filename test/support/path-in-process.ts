@@ -32,8 +32,8 @@ export async function startPath(options: {
   readonly gatewayTimeouts?: { readonly firstByteMs?: number; readonly idleMs?: number };
   readonly keepalive?: KeepaliveOptions;
 }): Promise<Path> {
-  const [tunnelToken, agentToken] = [createToken("gateway"), createToken("agent")];
-  const deps = { clock: systemClock, random: () => 0.05, logger: silentLogger };
+  const [tunnelToken, agentToken] = [createToken("tunnel"), createToken("agent")];
+  const deps = { clock: systemClock, random: Math.random, logger: silentLogger };
   const relay = createRelay(
     {
       listen: { host: "127.0.0.1", port: 0 },
@@ -65,6 +65,8 @@ export async function startPath(options: {
     },
     {
       ...deps,
+      // The wait before a dial is short.
+      random: () => 0.05,
       policy: compilePolicy(openPolicy),
       credentials: { forServer: () => bearer },
       dial: (dial) => dialTunnel(keepalive === undefined ? dial : { ...dial, keepalive }),

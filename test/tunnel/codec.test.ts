@@ -311,6 +311,7 @@ describe("codec", () => {
     ["an OPEN whose headers are pairs", json(0x10, 1, openText({ headers: [["a", "b"]] })), "bad-payload"],
     ["an OPEN whose headers are an object", json(0x10, 1, openText({ headers: {} })), "bad-payload"],
     ["an OPEN whose body is a number", json(0x10, 1, openText({ body: 1 })), "bad-payload"],
+    ["an OPEN whose agent token is a number", json(0x10, 1, openText({ agentToken: 7 })), "bad-payload"],
     ["an OPEN without a principal", json(0x10, 1, openText({ principal: null })), "bad-payload"],
     [
       "an OPEN whose claims are an array",
@@ -362,6 +363,8 @@ describe("codec", () => {
     ["a negative deadline", { deadlineMs: -1 }],
     ["an unknown kind of principal", { principal: { id: "x", kind: "root", claims: {} } }],
     ["a request id with a space", { requestId: "a b" }],
+    ["an agent token with a space", { agentToken: "a b" }],
+    ["an agent token of no characters", { agentToken: "" }],
   ];
   for (const [what, change] of badHeads) {
     it(`${what} costs the stream, not the session`, () => {
