@@ -449,7 +449,8 @@ export async function measureMemory(isShort: boolean): Promise<boolean> {
     show(await measureSessions(rig, pace));
     show(await measureStrangers(rig, tunnels, pace));
   } catch (error) {
-    for (const { name, text } of rig.stack.outputs()) console.error(`${name}: ${text.slice(-2_000)}`);
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    for (const { name, text } of rig.stack.outputs()) console.error(`${name}: ${text.slice(-1_000)}`);
     throw error;
   } finally {
     await rig.stop();

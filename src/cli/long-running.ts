@@ -76,8 +76,8 @@ function reloadRelay(part: RunningRelay, file: string, logger: Logger): void {
   }
   try {
     const waiting = part.reload(loaded.config);
-    logger.info("reloaded", { file });
     for (const key of waiting) logger.warn("a change needs a restart", { field: key, cure: "restart the relay" });
+    logger.info("reloaded", { file });
   } catch (error) {
     logger.error("not reloaded", { file, reason: describe(error) });
   }

@@ -271,7 +271,7 @@ export class MessageSkimmer {
   #beginValue(c: number, at: number): void {
     if (this.#depth === 0) this.#root = c === 0x7b ? "object" : c === 0x5b ? "array" : "scalar";
     else if (this.#depth === 1 && this.#member !== 0) this.#beginMember(c, at);
-    else if (this.#depth === 2 && this.#resultMember === resultTypeBit && c === 0x22) {
+    else if (this.#isResultObject && this.#depth === 2 && this.#resultMember === resultTypeBit && c === 0x22) {
       this.#beginCapture("resultType", at + 1);
     }
     if (c === 0x22) {
@@ -326,10 +326,7 @@ export class MessageSkimmer {
       return;
     }
     this.#depth -= 1;
-    if (this.#depth === 1) {
-      this.#isResultObject = false;
-      this.#resultMember = 0;
-    }
+    if (this.#depth === 1) this.#isResultObject = false;
     this.#endValue();
   }
 

@@ -298,7 +298,8 @@ export class Outbox {
       const stream = this.#heads.peek();
       if (stream === undefined) return;
       if (!stream.isOver && !this.#packHead(stream)) return;
-      this.#heads.shift();
+      // A stream that ended with its END may have been swept out already: the next one must not go in its stead.
+      if (this.#heads.peek() === stream) this.#heads.shift();
     }
   }
 

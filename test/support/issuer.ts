@@ -113,7 +113,20 @@ export class TestIssuer {
       this.override(req, res);
       return;
     }
-    const metadata = { issuer: this.url, jwks_uri: this.jwksUrl, ...this.metadata };
+    if (req.method === "POST" && req.url === "/token") {
+      void this.#grant(req, res);
+      return;
+    }
+    const metadata = {
+      issuer: this.url,
+      jwks_uri: this.jwksUrl,
+      token_endpoint: `${this.#base}/token`,
+      authorization_endpoint: `${this.#base}/authorize`,
+      response_types_supported: ["code"],
+      grant_types_supported: ["client_credentials"],
+      token_endpoint_auth_methods_supported: ["client_secret_basic", "client_secret_post"],
+      ...this.metadata,
+    };
     const documents: Readonly<Record<string, unknown>> = {
       [`/.well-known/oauth-authorization-server${this.#path}`]: metadata,
       "/keys": this.jwks,
@@ -121,6 +134,16 @@ export class TestIssuer {
     const document = documents[req.url ?? ""];
     res.writeHead(document === undefined ? 404 : 200, { "content-type": "application/json" });
     res.end(JSON.stringify(document ?? {}));
+  }
+
+  /** Client credentials with a `resource` (RFC 8707), for anybody who asks. */
+  async #grant(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    let text = "";
+    for await (const chunk of req) text += String(chunk);
+    const form = new URLSearchParams(text);
+    const claims = { aud: form.get("resource"), scope: form.get("scope") ?? "", sub: "by-client-credentials" };
+    const answer = { access_token: await this.token({ claims }), token_type: "Bearer", expires_in: 300 };
+    res.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(answer));
   }
 
   async close(): Promise<void> {

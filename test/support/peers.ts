@@ -141,6 +141,7 @@ async function actOnClient(client: Client, action: PeerAction): Promise<unknown>
 /** A desktop agent that speaks stdio only: SDK v1 on one side of mcp-remote, the target on the other. */
 export const mcpRemotePeer: Peer = (target, actions) =>
   withHome(async (home) => {
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: mcp-remote itself reads the variable, so that no secret is in argv
     const flags = ["--allow-http", "--transport", "http-only", "--header", "Authorization:${AUTHORIZATION}"];
     const transport = new StdioClientTransport({
       command: node22,

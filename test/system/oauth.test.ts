@@ -2,6 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
+import { Client, ClientCredentialsProvider, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { SignJWT, UnsecuredJWT } from "jose";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { parse, stringify } from "yaml";
@@ -106,6 +107,22 @@ describe("agents by OAuth, through the real processes", () => {
       403,
       `Bearer error="insufficient_scope", scope="mcp", resource_metadata="${where}"`,
     ]);
+  });
+
+  it("the official client, told nothing but the URL and its own secret, gets there by itself", async () => {
+    const authProvider = new ClientCredentialsProvider({
+      clientId: "agent",
+      clientSecret: mintSecret("client"),
+      expectedIssuer: issuer.url,
+      scope: "mcp",
+    });
+    const client = new Client({ name: "oauth-agent", version: "1" });
+    await client.connect(new StreamableHTTPClientTransport(new URL(url), { authProvider }));
+    const answer = await client.callTool({ name: "echo", arguments: { value: "by itself" } });
+    expect(JSON.stringify(answer)).toContain("by itself");
+    await client.close();
+    const principal = `oauth:${issuer.url}#by-client-credentials`;
+    expect(stack.audit().some((one) => one["principal"] === principal)).toBe(true);
   });
 
   it("tokens that do not hold reach nobody, and are all told the same", async () => {

@@ -116,10 +116,10 @@ describe.skipIf(!hasPeers())("clients that others wrote", () => {
       const { expected, got } = await runBoth(peer, "fixture", fixtureActions);
       expect(expected.outcomes.map(succeeded)).toEqual([true, true, true, false, true, false, true, false]);
       const [list, ...others] = expected.outcomes;
-      const { tools } = list?.["result"] as { tools: { name: string }[] };
+      const { tools } = list!["result"] as { tools: { name: string }[] };
       expect(tools.map(({ name }) => name).includes("test_x_mcp_header")).toBe(isModern);
       // The one difference that the policy makes.
-      const allowed = { ...list, result: { ...(list?.["result"] as object), tools: tools.filter(isAllowed) } };
+      const allowed = { ...list, result: { ...(list!["result"] as object), tools: tools.filter(isAllowed) } };
       expect(tools.filter(isAllowed)).not.toHaveLength(tools.length);
       expect(got).toEqual({ ...expected, outcomes: [allowed, ...others] });
     });
