@@ -39,8 +39,10 @@ npm run --silent build || exit 1
 { install_helm && scripts/install-python.sh kubernetes-validate >/dev/null; } || missing+=(charts)
 build_image || missing+=(image)
 
-if [[ " ${missing[*]-} " == *" image "* ]]; then
-  exec npx tsx scripts/test-deploy.ts ${missing[@]/#/--without=}
-fi
 # A network of its own, so that the charts' ports are free.
-exec unshare --net sh -c 'ip link set lo up && exec npx tsx scripts/test-deploy.ts "$@"' sh ${missing[@]/#/--without=}
+run=(unshare --net sh -c 'ip link set lo up && exec npx tsx scripts/test-deploy.ts "$@"' sh)
+[[ " ${missing[*]-} " == *" image "* ]] && run=(npx tsx scripts/test-deploy.ts)
+"${run[@]}" ${missing[@]/#/--without=}
+status=$?
+rm -rf .cache/image .cache/image.paths
+exit $status

@@ -1,8 +1,10 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { stopGraceMs } from "../../src/cli/run.ts";
+import { readYamlBlocks } from "../../test/support/yaml-blocks.ts";
 import { type Checks, expect } from "./checks.ts";
 import {
   chartPath,
@@ -197,6 +199,14 @@ async function checkNetworkPolicies(checks: Checks): Promise<void> {
       same(egress, [dns, { ports: [tcp(3000), tcp(443)] }], "egress");
     },
   );
+  await checks.check("an issuer in the config opens HTTPS in the NetworkPolicy", () => {
+    const agents = [{ oauth: { issuer: "https://idp.example.com" }, servers: ["tickets"] }];
+    const set = { "config.tunnels.acme.agents": agents };
+    const rendered = renderChart("relay", { files: [valuesPath("relay", "minimal")], set });
+    const { egress } = only(rendered, "NetworkPolicy").spec as { egress: unknown };
+    same(egress, [dns, { ports: [tcp(443)] }], "egress");
+    checkConfig(rendered, "relay");
+  });
   await checks.check("the relay's NetworkPolicy lets in its two ports, and nothing out", () => {
     const { ingress, egress } = policy("relay");
     same(ingress, [{ ports: [tcp("http")] }, { ports: [tcp("admin")] }], "ingress");
@@ -217,10 +227,29 @@ async function checkRolling(checks: Checks): Promise<void> {
   });
 }
 
+/** The values that docs/operations.md shows make a release, whose files are accepted. */
+async function checkDocumentedValues(checks: Checks): Promise<void> {
+  const document = fileURLToPath(new URL("../../docs/operations.md", import.meta.url));
+  const blocks = readYamlBlocks(readFileSync(document, "utf8"));
+  for (const part of parts) {
+    await checks.check(`chart postern-${part} takes the values of docs/operations.md`, () => {
+      const dir = mkdtempSync(join(tmpdir(), "postern-values-"));
+      try {
+        const file = join(dir, "values.yaml");
+        writeFileSync(file, blocks[`${part}-values.yaml`] ?? "");
+        checkConfig(renderChart(part, { files: [file] }), part);
+      } finally {
+        rmSync(dir, { recursive: true, force: true });
+      }
+    });
+  }
+}
+
 export async function checkCharts(checks: Checks): Promise<void> {
   console.log(`charts: ${parts.map(chartPath).join(", ")}`);
   for (const part of parts) for (const set of valueSets) await checkValueSet(checks, part, set);
   await checkRefusals(checks);
   await checkNetworkPolicies(checks);
   await checkRolling(checks);
+  await checkDocumentedValues(checks);
 }

@@ -109,6 +109,7 @@ export class ShapedCredential implements ServerCredential {
 
   #count(isFruitless: boolean): void {
     this.#fruitless = isFruitless ? this.#fruitless + 1 : 0;
+    this.#rereadAt = Number.NEGATIVE_INFINITY;
     if (this.#fruitless < freeRereads) return;
     const pause = Math.min(maxRereadPauseMs, rereadPauseMs * 2 ** (this.#fruitless - freeRereads));
     this.#rereadAt = this.#clock.now() + pause;
@@ -143,6 +144,8 @@ export class ShapedCredential implements ServerCredential {
     const last = this.#last;
     if (last !== undefined && secrets.every((secret, i) => last.secrets[i] === secret)) return last;
     const injection = this.#shape.build(secrets);
+    // However the new value came here: a refusal of it is the first of its kind.
+    if (last !== undefined && !hasSameHeaders(last, injection)) this.#count(false);
     this.#last = injection;
     this.#failure = undefined;
     return injection;

@@ -3,7 +3,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { CredentialError, CredentialOptions, Injection } from "../../src/credentials/index.ts";
+import type { CredentialError, CredentialOptions, Injection, VaultOptions } from "../../src/credentials/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
 import { bearerAt, byRole, type Harness, open } from "./harness.ts";
@@ -28,10 +28,14 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-async function start(credential: CredentialOptions = bearerAt("mcp/a"), env: Record<string, string> = {}) {
+async function start(
+  credential: CredentialOptions = bearerAt("mcp/a"),
+  env: Record<string, string> = {},
+  more: Partial<VaultOptions> = {},
+) {
   const { roleId, secretId } = await store.enableApprole(rules);
   const harness = open({
-    vault: byRole(store.address, roleId),
+    vault: byRole(store.address, roleId, more),
     servers: { a: credential },
     env: { SECRET_ID: secretId, ...env },
     clock,
@@ -95,6 +99,21 @@ describe("a refused injection", () => {
     expect(sentBy(await callRefused())).toBe("Bearer value-2");
     await store.putSecret("secret", "mcp/a", { token: "value-3" });
     expect(sentBy(await callRefused())).toBe("Bearer value-3");
+  });
+
+  it("counts anew once the value has changed in the course of time", async () => {
+    const credential = await start(bearerAt("mcp/a"), {}, { ttlMs: 1_000, staleForMs: 0 });
+    for (let i = 0; i < 9; i += 1) {
+      await credential.refresh(await credential.inject());
+      clock.advance(10_000);
+    }
+    // Ten seconds without a re-read begin; the freshness of the value ends within them.
+    await credential.refresh(await credential.inject());
+    await store.putSecret("secret", "mcp/a", { token: "value-2" });
+    clock.advance(1_500);
+    const second = await credential.inject();
+    await store.putSecret("secret", "mcp/a", { token: "value-3" });
+    expect([sentBy(second), sentBy(await credential.refresh(second))]).toEqual(["Bearer value-2", "Bearer value-3"]);
   });
 
   it("stays as it was while the store is away, and is gone when the store says no", async () => {

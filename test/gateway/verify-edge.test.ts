@@ -4,11 +4,16 @@ import type { ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import type { AgentsOptions, GatewayOptions } from "../../src/gateway/index.ts";
+import { type AgentsOptions, createGateway, type GatewayOptions } from "../../src/gateway/index.ts";
 import { createToken } from "../../src/identity/index.ts";
+import { Secret } from "../../src/lib/index.ts";
+import { compilePolicy } from "../../src/policy/index.ts";
+import { silentLogger } from "../../src/telemetry/index.ts";
+import type { DialOptions } from "../../src/tunnel/index.ts";
 import { TestIssuer } from "../support/issuer.ts";
+import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
-import { Harness, header, toolCall } from "./harness.ts";
+import { Harness, header, noCredential, toolCall } from "./harness.ts";
 import type { ScriptedStream } from "./scripted-stream.ts";
 import { type Behaviour, echoResult, idOf } from "./scripted-upstream.ts";
 
@@ -159,6 +164,40 @@ describe("who calls", () => {
     // The relay claims the owner's name for somebody else's key.
     expect(say(await go(other.token.reveal(), "key:x"))).toBe(404);
     expect(say(await go(other.token.reveal(), "key:claude"))).toBe(404);
+  });
+});
+
+describe("a relay that does not pass tokens on", () => {
+  it.each([true, false])("is not served where they are needed (%s), and readiness says so", async (isEdge) => {
+    const dialled: DialOptions[] = [];
+    const clock = new ManualClock();
+    const gateway = createGateway(
+      {
+        relay: { url: "wss://relay.example.com", tunnel: "acme", readToken: () => new Secret("ptk_test") },
+        id: "edge-1",
+        software: "postern/test",
+        servers: {},
+        audit: { target: { file: join(folder, `${isEdge}.jsonl`) }, onError: "deny" },
+        agents: isEdge ? agents : undefined,
+      },
+      {
+        policy: compilePolicy({ servers: {} }),
+        credentials: { forServer: () => noCredential },
+        clock,
+        random: () => 0,
+        logger: silentLogger,
+        dial: async (options) => {
+          dialled.push(options);
+          return { kind: "failed", code: "FEATURE", detail: "no tokens" };
+        },
+      },
+    );
+    gateway.start();
+    clock.advance(1_000);
+    await until(() => gateway.status().tunnel.lastProblem !== undefined, "the outcome");
+    expect(dialled[0]?.needsAgentTokens).toBe(isEdge ? true : undefined);
+    expect([gateway.ready(), gateway.status().tunnel.lastProblem]).toEqual([false, "FEATURE: no tokens"]);
+    await gateway.stop(0);
   });
 });
 

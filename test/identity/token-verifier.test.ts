@@ -1,6 +1,8 @@
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import fc from "fast-check";
 import { SignJWT, UnsecuredJWT } from "jose";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 import {
@@ -202,6 +204,28 @@ describe("a token that does not hold", () => {
   });
 });
 
+it("whatever comes, there is a verdict, and it is no", async () => {
+  const made = verifier();
+  await made.verify(await issuer.token(), audience);
+  const good = (await issuer.token()).split(".");
+  const json = fc.json().map((text) => Buffer.from(text).toString("base64url"));
+  const head = fc
+    .record({
+      alg: fc.oneof(fc.constantFrom("ES256", "none", "HS256"), fc.json()),
+      kid: fc.anything(),
+      crit: fc.anything(),
+    })
+    .map((value) => Buffer.from(`{"a":0,${JSON.stringify(value).slice(1)}`).toString("base64url"));
+  const part = (i: number) => fc.oneof(fc.constant(good[i] ?? ""), json, head, fc.base64String({ maxLength: 60 }));
+  await fc.assert(
+    fc.asyncProperty(part(0), part(1), part(2), async (...parts) => {
+      if (parts.join(".") === good.join(".")) return;
+      expect((await made.verify(parts.join("."), audience)).kind).toBe("refused");
+    }),
+    { numRuns: 1_000 },
+  );
+});
+
 describe("scopes, clients and subjects", () => {
   it("wants every scope, however it is written", async () => {
     const requiredScopes = ["mcp", "read"];
@@ -260,6 +284,17 @@ describe("what is remembered", () => {
     expect(issuer.count("/keys")).toBe(1);
   });
 
+  it("has room for so many at once: beyond that a token is told to come again", async () => {
+    issuer.override = () => undefined;
+    const made = verifier();
+    const [head, , signature] = (await issuer.token()).split(".");
+    const body = (i: number) => Buffer.from(JSON.stringify(issuer.claims({ i }))).toString("base64url");
+    const pending = Array.from({ length: 1_025 }, (_, i) => made.verify(`${head}.${body(i)}.${signature}`, audience));
+    expect(await pending.at(-1)).toEqual({ kind: "unavailable" });
+    const first = await Promise.race([pending[0], Promise.resolve("waits")]);
+    expect(first).toBe("waits");
+  });
+
   it("costs less than the signature: a known token is judged in microseconds", async () => {
     const made = verifier();
     const token = await issuer.token({ claims: { groups: Array.from({ length: 20 }, (_, i) => `group-${i}`) } });
@@ -316,20 +351,21 @@ describe("the keys of an issuer", () => {
   });
 
   it.each([
-    ["too large", (res: import("node:http").ServerResponse) => res.end(`{"keys":["${"x".repeat(600_000)}"]}`)],
-    ["no JSON", (res: import("node:http").ServerResponse) => res.end("<html>")],
-    ["a list", (res: import("node:http").ServerResponse) => res.end("[]")],
-    ["without keys", (res: import("node:http").ServerResponse) => res.end('{"keys":[]}')],
-    ["only symmetric", (res: import("node:http").ServerResponse) => res.end('{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}')],
+    ["too large", (res: ServerResponse) => res.end(JSON.stringify({ ...issuer.jwks, pad: "x".repeat(600_000) }))],
+    ["no JSON", (res: ServerResponse) => res.end("<html>")],
+    ["a list", (res: ServerResponse) => res.end("[]")],
+    ["without keys", (res: ServerResponse) => res.end('{"keys":[]}')],
+    ["only symmetric", (res: ServerResponse) => res.end('{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}')],
     [
       "broken off",
-      (res: import("node:http").ServerResponse) => {
+      (res: ServerResponse) => {
         res.writeHead(200, { "content-length": "100" });
         res.write('{"keys":');
         setImmediate(() => res.destroy());
       },
     ],
-    ["an error", (res: import("node:http").ServerResponse) => res.writeHead(500).end("{}")],
+    ["an error with keys in it", (res: ServerResponse) => res.writeHead(500).end(JSON.stringify(issuer.jwks))],
+    ["a redirect with keys in it", (res: ServerResponse) => res.writeHead(302).end(JSON.stringify(issuer.jwks))],
   ])("do not come out of an answer that is %s", async (_, answer) => {
     issuer.override = (_req, res) => answer(res);
     expect(await reasonFor(await issuer.token(), { jwks: { url: issuer.jwksUrl } })).toBe("unavailable");

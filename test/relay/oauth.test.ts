@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createToken } from "../../src/identity/index.ts";
 import { RawClient } from "../support/raw-client.ts";
 import { until } from "../support/until.ts";
-import { TokenRig } from "./token-rig.ts";
+import { TokenRig, tellPrincipal } from "./token-rig.ts";
 
 let rig: TokenRig;
 
@@ -189,18 +189,27 @@ describe("a bearer that does not hold", () => {
     expect((await rig.call(rig.key.token.reveal())).status).toBe(200);
   });
 
-  it("an agent that leaves while its token is verified leaves nothing", async () => {
-    rig.issuer.override = () => undefined;
-    await restart();
-    await rig.connect();
-    const asked = rig.issuer.asked.length;
+  it("an agent that leaves while its token is verified leaves nothing, and nothing is sent for it", async () => {
+    const held: (() => void)[] = [];
+    rig.issuer.override = (_req, res) => void held.push(() => res.end(JSON.stringify(rig.issuer.jwks)));
+    const oauth = { issuer: rig.issuer.url, jwks: { url: rig.issuer.jwksUrl } };
+    await restart({ agents: [{ oauth, servers: ["tickets"] }] });
+    const methods: string[] = [];
+    await rig.connect({
+      onStream: (open, stream) => {
+        methods.push(open.method);
+        return tellPrincipal(open, stream);
+      },
+    });
     const client = new RawClient(rig.port);
     const token = await rig.token();
     client.send(`GET /acme/tickets/mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${token}\r\n\r\n`);
-    await until(() => rig.issuer.asked.length > asked || rig.relay.status().connections > 0, "it waits");
+    await until(() => rig.relay.status().connections === 1 && held.length === 1, "it waits for keys");
     client.destroy();
     await until(() => rig.relay.status().connections === 0, "it is gone");
-    expect(rig.relay.status().exchanges).toBe(0);
+    for (const release of held) release();
+    expect((await rig.call(token)).status).toBe(200);
+    expect([methods, rig.relay.status().exchanges]).toEqual([["POST"], 0]);
   });
 });
 

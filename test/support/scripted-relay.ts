@@ -10,6 +10,8 @@ import { until } from "./until.ts";
  */
 export interface ScriptedRelay {
   readonly port: number;
+  /** What the next connections hear instead of WELCOME, one each. */
+  readonly greetings: (Buffer | string)[];
   /** Every tunnel session so far, the newest last; each has had its WELCOME. */
   readonly sessions: readonly RelaySession[];
   close(): Promise<void>;
@@ -49,7 +51,7 @@ export function endPayload(total: number): Buffer {
   return payload;
 }
 
-const welcome = {
+export const welcome = {
   version: 1,
   features: [],
   node: { id: "scripted", instance: "i", software: "scripted/1" },
@@ -107,10 +109,20 @@ export async function startScriptedRelay(): Promise<ScriptedRelay> {
     handleProtocols: () => "postern.v1",
   });
   const sessions: RelaySession[] = [];
-  sockets.on("connection", (socket) => void sessions.push(serve(socket)));
+  const greetings: (Buffer | string)[] = [];
+  sockets.on("connection", (socket) => {
+    const greeting = greetings.shift();
+    if (greeting === undefined) {
+      sessions.push(serve(socket));
+      return;
+    }
+    socket.on("error", () => undefined);
+    socket.once("message", () => socket.send(greeting));
+  });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return {
     port: (server.address() as AddressInfo).port,
+    greetings,
     sessions,
     close: async () => {
       for (const socket of sockets.clients) socket.terminate();

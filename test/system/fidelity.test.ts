@@ -249,7 +249,10 @@ describe("the path is transparent", () => {
     ];
     for (const [i, prepare] of empty.entries()) {
       prepare();
+      const logged = stack.gateway()?.stderr().length ?? 0;
       const answer = await call({}, `call ${i}`);
+      const lines = (): string => stack.gateway()?.stderr().slice(logged) ?? "";
+      await until(() => lines().includes('"server":"one"'), "one line that names the server");
       expect(answer.status).toBe(502);
       expect(answer.json()).toMatchObject({ id: `call ${i}`, error: { code: -33021 } });
     }

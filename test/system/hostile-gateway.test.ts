@@ -112,6 +112,47 @@ describe("a hostile gateway", () => {
     expect(gateway.closeCode()).toBeUndefined();
   });
 
+  it("gets no header to the agent that could frame, redirect, authenticate or set a cookie", async () => {
+    const { id, answer } = await start();
+    const framing = ["content-length", "1", "transfer-encoding", "chunked", "connection", "upgrade", "trailer", "x"];
+    const sly = [
+      "set-cookie",
+      "a=b",
+      "location",
+      "http://evil/",
+      "www-authenticate",
+      "Basic",
+      "server",
+      "m",
+      "x-own",
+      "1",
+    ];
+    const cors = ["access-control-allow-origin", "*", "strict-transport-security", "max-age=1", "alt-svc", 'h2=":1"'];
+    const headers = [...good.headers, ...framing, ...sly, ...cors];
+    gateway.send(frame(HEAD, id, { ...good, headers }));
+    gateway.send(Buffer.concat([frame(DATA, id, result), frame(END, id, endPayload(result.length))]));
+    const { status, headers: arrived, text } = await answer;
+    expect([status, text]).toEqual([200, result.toString()]);
+    for (const name of [...sly, ...cors].filter((_, i) => i % 2 === 0)) expect(arrived.get(name)).toBeNull();
+    for (const name of ["trailer", "upgrade"]) expect(arrived.get(name)).toBeNull();
+  });
+
+  it("that advertises without end, and nonsense, keeps only names that can be", async () => {
+    beside = another("beside");
+    for (let rev = 2; rev < 60; rev += 1) {
+      const servers = Array.from({ length: 900 }, (_, i) => ({ name: i === 0 ? "fixture" : `../${rev}/${i}` }));
+      gateway.send(frame(frameTypes.ADVERT, 0, { rev, draining: false, servers }));
+    }
+    const forged = await send(url.replace("fixture", "..%2F59%2F1"), { bearer: agent.token, body: initialize });
+    expect(forged.status).toBeGreaterThanOrEqual(403);
+    expect(gateway.closeCode()).toBeUndefined();
+    // More than a thousand at once is a fault.
+    const servers = Array.from({ length: 1_001 }, (_, i) => ({ name: `s${i}` }));
+    gateway.send(frame(frameTypes.ADVERT, 0, { rev: 99, draining: false, servers }));
+    await gateway.ended();
+    expect(goAwayOf(gateway)).toMatchObject({ fault: "bad-payload" });
+  });
+
   it("cannot put markup of its own into an error event by its rpcId", async () => {
     beside = another("beside");
     const { id, answer } = await arrive(post);

@@ -9,6 +9,7 @@ import {
   type RelaySession,
   type ScriptedRelay,
   startScriptedRelay,
+  welcome,
 } from "../support/scripted-relay.ts";
 import { type Stack, startStack } from "../support/stack.ts";
 import { until } from "../support/until.ts";
@@ -149,6 +150,25 @@ describe("a hostile relay", () => {
       expect(current().answer(id).reset).toBe(codes.INTEGRITY);
     });
 
+    it("for a body without end, whatever credit was given", async () => {
+      const session = current();
+      const id = newId();
+      session.send(frame(OPEN, id, { ...openPayload, ...toolCall("echo").open }));
+      const chunk = frame(DATA, id, Buffer.alloc(16_384, "x"));
+      const isOver = (): boolean =>
+        session.isClosed() || session.answer(id).head !== undefined || session.answer(id).reset !== undefined;
+      for (let i = 0; i < 4_096 && !isOver(); i += 1) {
+        session.send(chunk);
+        if (i % 8 === 0) await new Promise((resolve) => setImmediate(resolve));
+      }
+      // Where grants keep up the limit of a body ends it; where they do not, the credit does.
+      await until(isOver, "it is ended");
+      if (session.isClosed()) expect(await goAwayTo(session)).toMatchObject({ reason: "FLOW_CONTROL_ERROR" });
+      else expect(session.answer(id).head).toMatchObject({ status: 413, by: "gateway" });
+      if (!session.isClosed()) session.send(frame(frameTypes.RESET, id, Buffer.from([0, 32])));
+      else await startAnew();
+    });
+
     it("for streams above the limit, while those below it run", async () => {
       const ids = Array.from({ length: maxStreams }, (_, i) => call("wait_for_cancel", { label: `flood ${i}` }));
       await until(() => ids.every((_, i) => fixture.log.started.includes(`flood ${i}`)), "all run");
@@ -217,6 +237,14 @@ describe("a hostile relay", () => {
       await over(id);
       expect(current().answer(id).head).toMatchObject({ status: 404, by: "gateway" });
     });
+  });
+
+  it("that greets in other words than WELCOME is dialled again until it does", async () => {
+    relay.greetings.push("welcome", Buffer.alloc(128 * 1_024 + 1), frame(WELCOME, 0, { ...welcome, version: 9 }));
+    const logged = stack.gateway()?.stderr().length ?? 0;
+    await startAnew();
+    expect(relay.greetings).toEqual([]);
+    expect(stack.gateway()?.stderr().slice(logged)).not.toContain("unhandled");
   });
 
   describe("loses the session", () => {

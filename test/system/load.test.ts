@@ -215,9 +215,11 @@ describe("under load", () => {
 
   it("one stalled reader among 100 does not slow the others", async () => {
     const readers = 99;
+    // 1.5 is the promise; a quarter of that more for the machine's own noise, and the best of three rounds.
+    const limit = 1.5 * 1.25;
     const fast = async (): Promise<number> => {
       const times: number[] = [];
-      await inParallel(readers, readers * 12, async () => {
+      await inParallel(readers, readers * 8, async () => {
         const startedAt = performance.now();
         const answer = await call("get_64k");
         expect((await textOf(answer)).length).toBeGreaterThan(65_536);
@@ -237,8 +239,8 @@ describe("under load", () => {
       const beside = await fast();
       stalled.destroy();
       ratios.push(beside / without);
+      if (beside <= limit * without) break;
     }
-    // 1.5 is the promise; a quarter of that more for the machine's own noise, and the best of three.
-    expect(Math.min(...ratios)).toBeLessThan(1.5 * 1.25);
+    expect(Math.min(...ratios)).toBeLessThanOrEqual(limit);
   }, 120_000);
 });

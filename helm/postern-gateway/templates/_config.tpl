@@ -25,6 +25,8 @@
 {{- with .Values.config.vault }}{{ $urls = append $urls .address }}{{ end -}}
 {{- range .Values.config.servers }}{{ with .url }}{{ $urls = append $urls . }}{{ end }}{{ end -}}
 {{- $ports := list -}}
+{{- /* Issuers' keys and tokens are fetched over HTTPS. */ -}}
+{{- if regexMatch "\"(issuer|jwks|tokenEndpoint)\":" (toJson .Values.config) }}{{ $ports = append $ports "443" }}{{ end -}}
 {{- range $urls }}{{ $ports = append $ports (include "postern.urlPort" .) }}{{ end -}}
 {{- range $ports | uniq | sortAlpha }}
 - { protocol: TCP, port: {{ . }} }

@@ -1,0 +1,2 @@
+import { measureMemory } from "./memory-x.ts";
+await measureMemory(false);

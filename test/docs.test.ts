@@ -1,0 +1,58 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterEach, describe, expect, it } from "vitest";
+import { formatProblem, loadAny } from "../src/config/index.ts";
+import { readYamlBlocks } from "./support/yaml-blocks.ts";
+
+/** The files that our documents show are files that we accept. */
+const documents = ["README.md", "docs/agents.md"];
+
+const path = (document: string): string => fileURLToPath(new URL(`../${document}`, import.meta.url));
+
+describe.each(documents)("%s", (document) => {
+  const blocks = readYamlBlocks(readFileSync(path(document), "utf8"));
+  const files = Object.keys(blocks).filter((name) => /^(?:relay|gateway|policy)\.yaml$/.test(name));
+  let dir: string | undefined;
+
+  afterEach(() => {
+    if (dir !== undefined) rmSync(dir, { recursive: true, force: true });
+  });
+
+  it("shows a relay and a gateway", () => {
+    expect(files).toEqual(expect.arrayContaining(["relay.yaml", "gateway.yaml"]));
+  });
+
+  it.each(files)("shows a %s without faults", (name) => {
+    dir = mkdtempSync(join(tmpdir(), "postern-docs-"));
+    for (const [file, content] of Object.entries(blocks)) writeFileSync(join(dir, file), content);
+    const { loaded } = loadAny(join(dir, name));
+    expect(loaded.kind === "bad" ? loaded.problems.map(formatProblem) : []).toEqual([]);
+  });
+});
+
+describe("docs/operations.md", () => {
+  const source = fileURLToPath(new URL("../src", import.meta.url));
+  const code = readdirSync(source, { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".ts"))
+    .map((file) => readFileSync(join(source, file), "utf8"))
+    .join("\n");
+  const rows = readFileSync(path("docs/operations.md"), "utf8")
+    .split("## When it fails")[1]
+    ?.split("\n")
+    .filter((line) => line.startsWith("| "))
+    .map((line) => line.split("|").slice(1, 3)) as [symptom: string, line: string][];
+  const logged = rows.flatMap(([, line]) => [...line.matchAll(/`([^`]*\w [^`]*)`/g)].map(([, text = ""]) => text));
+  const told = rows.flatMap(([symptom]) => [...symptom.matchAll(/"([^"]+)"/g)].map(([, text = ""]) => text));
+  const messages = [...logged, ...told].filter((text) => !text.includes("…"));
+
+  it("has a table of symptoms", () => {
+    expect(messages.length).toBeGreaterThan(12);
+  });
+
+  it.each(messages)("quotes words that the program says: %s", (message) => {
+    // Not toContain: a failure would print the whole source.
+    expect(code.includes(message)).toBe(true);
+  });
+});
