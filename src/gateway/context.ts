@@ -48,5 +48,5 @@ export interface PipelineContext {
   /** Ids of exchanges: unique for the life of the process, and told apart between boots. */
   nextExchangeId(): string;
   /** Exchanges not over yet; for status and for an orderly stop. */
-  readonly open: Set<unknown>;
+  readonly open: Set<{ leave(): void }>;
 }

@@ -140,6 +140,11 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#finish(reset.code);
   }
 
+  /** The gateway stops. */
+  leave(): void {
+    this.#answer?.leave();
+  }
+
   onDrain(): void {
     this.#call?.resume();
   }

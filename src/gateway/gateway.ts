@@ -111,7 +111,9 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
     reopenAudit: () => audit.reopen(),
     async stop(drainMs) {
       // The tunnel first, since it brings work; the audit last, since every end of an exchange is recorded.
-      await supervisor.stop(drainMs);
+      const isDrained = supervisor.stop(drainMs);
+      for (const exchange of [...ctx.open]) exchange.leave();
+      await isDrained;
       await Promise.all([...servers.values()].map(({ upstream }) => upstream.close()));
       await agents?.close();
       await audit.close();

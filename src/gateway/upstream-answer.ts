@@ -34,9 +34,25 @@ import { shownLocation } from "./shown-location.ts";
 const maxAskRefusals = 64;
 /** How many dropped messages of one exchange are logged. */
 const maxLoggedDrops = 10;
-/** How long an event may still take once the agent's token has ended. */
+/** How long an event may still take once its stream is to end. */
 const lastEventMs = 10_000;
 const maxTimerMs = 2 ** 31 - 1;
+
+interface Ending {
+  /** In the audit record. */
+  readonly end: string;
+  readonly code: number;
+  readonly message: string;
+}
+
+const endings: Readonly<Record<"expired" | "draining", Ending>> = {
+  expired: { end: "TOKEN_EXPIRED", code: rpcCodes.forbidden, message: "Token expired" },
+  draining: {
+    end: "DRAINING",
+    code: rpcCodes.overloaded,
+    message: "The gateway is shutting down, open the stream again",
+  },
+};
 
 export interface AnswerOwner {
   /** The reply has ended; `end` is `complete` or what broke it. */
@@ -83,7 +99,8 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   #isReported = false;
   /** Counts to the end of the agent's token. */
   #expiry: Timer | undefined;
-  #isExpired = false;
+  /** Why the event stream ends at the next place between two events. */
+  #ending: Ending | undefined;
 
   constructor(ctx: PipelineContext, task: AnswerTask) {
     this.#ctx = ctx;
@@ -124,7 +141,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     if (this.#isOver) return;
     if (this.#headers?.body === "none") this.#replace();
     else this.#filter?.push(chunk);
-    if (this.#isExpired && this.#filter?.isAtBoundary === true) this.#endExpired();
+    if (this.#ending !== undefined && this.#filter?.isAtBoundary === true) this.#endNow(this.#ending);
   }
 
   onEnd(closeDelimited: boolean): void {
@@ -201,7 +218,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     } else {
       this.#reply.end(false);
     }
-    this.#over(this.#isExpired ? "TOKEN_EXPIRED" : end, false);
+    this.#over(this.#ending?.end ?? end, false);
   }
 
   onAsk(idText: string, _method: string): void {
@@ -274,22 +291,30 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     const leftMs = Math.max(0, validUntil - clock.wall());
     this.#expiry = clock.after(Math.min(leftMs, maxTimerMs), () => {
       if (leftMs > maxTimerMs) this.#countDown();
-      else this.#expire();
+      else this.#endSoon(endings.expired);
     });
   }
 
-  #expire(): void {
-    this.#isExpired = true;
-    if (this.#filter?.isAtBoundary === true) this.#endExpired();
-    else this.#expiry = this.#ctx.clock.after(lastEventMs, () => this.#endExpired());
+  /** The gateway stops: a stream that would never end by itself makes room; the answer to a call may still come. */
+  leave(): void {
+    const hasNoEnd = this.#judged.message === undefined || this.#judged.message.method === "subscriptions/listen";
+    if (hasNoEnd && this.#headers?.body === "events") this.#endSoon(endings.draining);
   }
 
-  #endExpired(): void {
+  #endSoon(ending: Ending): void {
+    if (this.#isOver || this.#ending !== undefined) return;
+    this.#ending = ending;
+    this.#expiry?.cancel();
+    if (this.#filter?.isAtBoundary === true) this.#endNow(ending);
+    else this.#expiry = this.#ctx.clock.after(lastEventMs, () => this.#endNow(ending));
+  }
+
+  #endNow(ending: Ending): void {
     if (this.#isOver) return;
     const { requestId } = this.#open;
     this.#isReported = true;
-    this.#ctx.logger.info("agent token expired", { server: this.#server.name, requestId });
-    this.#filter?.fail(rpcCodes.forbidden, "Token expired");
+    this.#ctx.logger.info("event stream ends", { server: this.#server.name, requestId, reason: ending.end });
+    this.#filter?.fail(ending.code, ending.message);
   }
 
   /** True unless the upstream's session id cannot be shown to the agent. */

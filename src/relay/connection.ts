@@ -10,6 +10,8 @@ export interface LiveExchange {
   tick(tickMs: number): void;
   /** The request did not come in time. False: an answer is under way, so nothing can be said any more. */
   requestTimedOut(): boolean;
+  /** The relay takes nothing new: what would never end by itself makes room. */
+  leave(): void;
   /** The relay is going away. */
   cut(): void;
 }

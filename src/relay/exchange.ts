@@ -8,7 +8,7 @@
  */
 
 import { readBearer } from "../identity/index.ts";
-import { Secret, type Timer } from "../lib/index.ts";
+import { headerValue, Secret, type Timer } from "../lib/index.ts";
 import { type AgentErrorKind, agentErrorAnswer, errorAnswer, resetErrorKind } from "../mcp/index.ts";
 import {
   type ExchangeMethod,
@@ -62,6 +62,17 @@ const endGraceMs = 30_000;
 const noBody: readonly Buffer[] = [];
 const noSessions: readonly TunnelSession[] = [];
 
+interface Ending {
+  readonly message: string;
+  readonly kind: AgentErrorKind;
+  readonly code: string;
+}
+
+const endings: Readonly<Record<"expired" | "draining", Ending>> = {
+  expired: { message: "the agent's credential holds no more", kind: "unauthorized", code: "EXPIRED" },
+  draining: { message: "the relay shuts down", kind: "overloaded", code: "DRAINING" },
+};
+
 export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchange, Waiter {
   readonly #context: ExchangeContext;
   readonly #request: JudgedRequest;
@@ -86,7 +97,8 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   #lastReset: Reset | undefined = undefined;
   #openMs = 0;
   /** What the agent came with holds no more. */
-  #isEnding = false;
+  /** Why the event stream ends at the next place between two events. */
+  #ending: Ending | undefined = undefined;
   #endingMs = 0;
 
   constructor(context: ExchangeContext, request: JudgedRequest) {
@@ -260,21 +272,21 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   }
 
   onData(chunk: Buffer): void {
-    if (!this.#isEnding) this.#response.data(chunk);
-    else if (this.#response.lastData(chunk)) this.#endEvents();
+    if (this.#ending === undefined) this.#response.data(chunk);
+    else if (this.#response.lastData(chunk)) this.#endEvents(this.#ending);
   }
 
-  /** What the agent came with holds no more: an event stream ends between two events, anything else finishes. */
-  #endSoon(tickMs: number): void {
-    if (!this.#response.isEventStream) return;
-    this.#isEnding = true;
+  /** An event stream ends between two events, anything else finishes. */
+  #endSoon(ending: Ending, tickMs: number): void {
+    if (this.#isOver || !this.#response.isEventStream) return;
+    this.#ending = ending;
     this.#endingMs += tickMs;
-    if (this.#response.isBetweenEvents || this.#endingMs > endGraceMs) this.#endEvents();
+    if (this.#response.isBetweenEvents || this.#endingMs > endGraceMs) this.#endEvents(ending);
   }
 
-  #endEvents(): void {
-    this.#dropStream("CANCEL", "the agent's credential holds no more");
-    this.#fail("unauthorized", "EXPIRED");
+  #endEvents(ending: Ending): void {
+    this.#dropStream("CANCEL", ending.message);
+    this.#fail(ending.kind, ending.code);
   }
 
   consumed(bytes: number): void {
@@ -359,6 +371,16 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
     return true;
   }
 
+  /** Whether the stream would never end by itself: the server's own, or a subscription. */
+  get #hasNoEnd(): boolean {
+    const { method, headers } = this.#request;
+    return method === "GET" || headerValue(headers.forwarded, "mcp-method") === "subscriptions/listen";
+  }
+
+  leave(): void {
+    if (this.#hasNoEnd) this.#endSoon(endings.draining, 0);
+  }
+
   cut(): void {
     if (this.#isOver) return;
     this.#dropStream("DRAINING", "the relay shuts down");
@@ -369,7 +391,7 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
     const { keepAliveMs, idleMs, firstByteMs } = this.#context.timeouts;
     if (this.#response.tick(tickMs, keepAliveMs, idleMs)) this.#timeOut("IDLE");
     const { agent, server } = this.#request;
-    if (agent.isOver(this.#context.clock.wall()) || !agent.mayUse(server)) this.#endSoon(tickMs);
+    if (agent.isOver(this.#context.clock.wall()) || !agent.mayUse(server)) this.#endSoon(endings.expired, tickMs);
     if (this.#stream === undefined || !this.#response.isWaiting) return;
     this.#openMs += tickMs;
     if (this.#openMs > firstByteMs + deadlineGraceMs) this.#timeOut("DEADLINE");

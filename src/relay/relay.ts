@@ -5,6 +5,7 @@ import { type KeyRing, KeyRings } from "../identity/index.ts";
 import type { Timer } from "../lib/index.ts";
 import { tunnelPath } from "../tunnel/index.ts";
 import type { AgentRequest } from "./answer.ts";
+import type { LiveExchange } from "./connection.ts";
 import type { ExchangeContext } from "./exchange.ts";
 import { Flusher } from "./flusher.ts";
 import { HostRules } from "./hosts.ts";
@@ -146,6 +147,11 @@ class RelayNode implements Relay {
     return count;
   }
 
+  /** A copy: an exchange that ends leaves its set. */
+  #exchanges(): LiveExchange[] {
+    return [...this.#ingress.connections].flatMap(({ exchanges }) => [...exchanges]);
+  }
+
   reload(options: ReloadOptions): void {
     const hosts = createHosts(options);
     const change = this.#planTunnels(options.tunnels);
@@ -208,6 +214,7 @@ class RelayNode implements Relay {
       this.#ingress.server.close();
       // Longer than our own grace: what is cut at its end is cut here, and says why.
       for (const session of this.#sessions()) session.goAway("SHUTDOWN", graceMs + drainSlackMs);
+      for (const exchange of this.#exchanges()) exchange.leave();
       await this.#whenIdle(graceMs);
     }
     await this.close();
@@ -236,9 +243,7 @@ class RelayNode implements Relay {
     this.#state = "closed";
     this.#ingress.isDraining = true;
     this.#door.isDraining = true;
-    for (const connection of [...this.#ingress.connections]) {
-      for (const exchange of [...connection.exchanges]) exchange.cut();
-    }
+    for (const exchange of this.#exchanges()) exchange.cut();
     for (const session of [...this.#sessions()]) session.terminate("SHUTDOWN", "the relay is closing");
     if (!wasIdle) await this.#closeServer();
     this.#tick?.cancel();

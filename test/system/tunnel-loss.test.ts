@@ -6,6 +6,8 @@ import { until } from "../support/until.ts";
 import { mintSecret } from "../support/vault-backed.ts";
 
 const upstreamToken = mintSecret("upstream");
+/** How long a part waits for calls when it is told to stop. */
+const graceMs = 25_000;
 const offlineWithinMs = 2_000;
 
 const everythingAllowed = {
@@ -133,6 +135,24 @@ describe("when the tunnel is down", () => {
     expect(answer.text).toContain("Progress reported.");
     expect(await stack.relay.ended).toBe(0);
     expect(stack.gateway()?.exitCode()).toBeUndefined();
+  });
+
+  it.each(["gateway", "relay"] as const)("SIGTERM to the %s does not wait for streams that never end", async (part) => {
+    stack = await start(false);
+    const url = stack.agentUrl("fixture");
+    const bearer = stack.agentKey;
+    const listen = modernRequest("sub-2", "subscriptions/listen", { notifications: { toolsListChanged: true } });
+    const subscription = await open(url, { bearer, ...listen });
+    await until(() => subscription.text().includes("acknowledged"), "the subscription stands");
+    const headers = { ...(await openSession(url, bearer)), accept: "text/event-stream" };
+    const own = await open(url, { bearer, headers, method: "GET" });
+    const child = part === "gateway" ? stack.gateway() : stack.relay;
+    const from = performance.now();
+    child?.signal("SIGTERM");
+    expect(await child?.ended).toBe(0);
+    expect(performance.now() - from).toBeLessThan(graceMs / 2);
+    await until(() => subscription.complete() === true && own.complete() === true, "both streams end in order");
+    expect(eventData(subscription.text()).at(-1)?.error?.code).toBe(-33011);
   });
 
   it("C29 outlives agents that leave at any moment", async () => {

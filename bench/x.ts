@@ -1,2 +1,0 @@
-import { measureMemory } from "./memory-x.ts";
-await measureMemory(false);
