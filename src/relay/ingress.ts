@@ -263,8 +263,10 @@ export class Ingress {
       this.#refuse(arrival, refusal);
       return;
     }
-    const method = arrival.req.method as ExchangeMethod;
-    new Exchange(this.#context, { ...arrival, tunnel, agent, server: route.server ?? "", method }).start();
+    const { req, res, connection, headers, hasBody } = arrival;
+    const server = route.server ?? "";
+    const method = req.method as ExchangeMethod;
+    new Exchange(this.#context, { req, res, connection, headers, hasBody, tunnel, agent, server, method }).start();
   }
 
   /** A tunnel that takes no tokens has no metadata, and so looks like one that is not there. */
