@@ -33,8 +33,8 @@ const usage = `--peer must be name=url, with an http: URL that leads to the upst
 choice with --upstream-port; it serves http://127.0.0.1:<port>/mcp.`;
 
 const pace = flags.short
-  ? { rounds: 3, roundMs: 700, warmupMs: 700, streamCalls: 60, bigCalls: 1 }
-  : { rounds: 7, roundMs: 2_000, warmupMs: 2_000, streamCalls: 200, bigCalls: 2 };
+  ? { rounds: 3, roundMs: 1_000, warmupMs: 4_000, streamCalls: 60, bigCalls: 1 }
+  : { rounds: 7, roundMs: 2_000, warmupMs: 8_000, streamCalls: 200, bigCalls: 2 };
 const concurrencies = [1, 32, 128] as const;
 const referenceName = "two hops";
 const megabyte = 1_000_000;
