@@ -24,6 +24,12 @@ import type { Stream } from "./stream.ts";
 
 export const maxCarrierBytes = 131_072;
 const slabBytes = 65_536;
+const noBytes = Buffer.alloc(0);
+/**
+ * Where messages are packed, one after the other; a full slab lives as long as the last message in it. All sessions share it
+ * as they would share Node's own buffer pool: packing runs to its end in one go, and an idle session holds nothing.
+ */
+const slab = { bytes: noBytes, used: 0 };
 /** Less room than this at the end of a slab is given up. */
 const minRoomBytes = 4_096;
 /** A shorter slice of a long body is not worth a frame. Well below `minRoomBytes`, so that an empty message always takes one. */
@@ -63,8 +69,7 @@ export class Outbox {
   #progressAt: number;
 
   /** The message that is being packed: `#slab` from `#start` to `#at`, at most to `#end`. */
-  #slab: Buffer = Buffer.alloc(0);
-  #slabUsed = 0;
+  #slab: Buffer = noBytes;
   #start = 0;
   #at = 0;
   #end = 0;
@@ -217,11 +222,12 @@ export class Outbox {
 
   /** Packs one message and sends it; a long head goes alone. */
   #pack(): void {
-    if (slabBytes - this.#slabUsed < minRoomBytes || this.#slab.length === 0) {
-      this.#slab = Buffer.allocUnsafeSlow(slabBytes);
-      this.#slabUsed = 0;
+    if (slab.bytes.length - slab.used < minRoomBytes) {
+      slab.bytes = Buffer.allocUnsafeSlow(slabBytes);
+      slab.used = 0;
     }
-    this.#start = this.#slabUsed;
+    this.#slab = slab.bytes;
+    this.#start = slab.used;
     this.#at = this.#start;
     this.#end = Math.min(this.#start + maxPackedBytes, slabBytes);
     this.#packControl();
@@ -229,9 +235,10 @@ export class Outbox {
     this.#packAdvert();
     this.#packHeads();
     if (this.#heads.length === 0) this.#packData();
+    this.#slab = noBytes;
     if (this.#at === this.#start) return;
-    this.#slabUsed = this.#at;
-    this.#send(this.#slab.subarray(this.#start, this.#at));
+    slab.used = this.#at;
+    this.#send(slab.bytes.subarray(this.#start, this.#at));
   }
 
   #room(): number {
