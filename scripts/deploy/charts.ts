@@ -190,15 +190,12 @@ async function checkNetworkPolicies(checks: Checks): Promise<void> {
   };
   const tcp = (port: number | string): unknown => ({ protocol: "TCP", port });
   const dns = { ports: [{ protocol: "UDP", port: 53 }, tcp(53)] };
-  await checks.check(
-    "the gateway's NetworkPolicy lets in probes alone, and out DNS and the ports of its config",
-    () => {
-      const { policyTypes, ingress, egress } = policy("gateway");
-      same(policyTypes, ["Ingress", "Egress"], "policyTypes");
-      same(ingress, [{ ports: [tcp("admin")] }], "ingress");
-      same(egress, [dns, { ports: [tcp(3000), tcp(443)] }], "egress");
-    },
-  );
+  await checks.check("the gateway's NetworkPolicy lets nothing in, and out DNS and the ports of its config", () => {
+    const { policyTypes, ingress, egress } = policy("gateway");
+    same(policyTypes, ["Ingress", "Egress"], "policyTypes");
+    same(ingress, [], "ingress");
+    same(egress, [dns, { ports: [tcp(3000), tcp(443)] }], "egress");
+  });
   await checks.check("an issuer in the config opens HTTPS in the NetworkPolicy", () => {
     const agents = [{ oauth: { issuer: "https://idp.example.com" }, servers: ["tickets"] }];
     const set = { "config.tunnels.acme.agents": agents };
@@ -207,10 +204,18 @@ async function checkNetworkPolicies(checks: Checks): Promise<void> {
     same(egress, [dns, { ports: [tcp(443)] }], "egress");
     checkConfig(rendered, "relay");
   });
-  await checks.check("the relay's NetworkPolicy lets in its two ports, and nothing out", () => {
+  await checks.check("the relay's NetworkPolicy lets in its public port, and nothing out", () => {
     const { ingress, egress } = policy("relay");
-    same(ingress, [{ ports: [tcp("http")] }, { ports: [tcp("admin")] }], "ingress");
+    same(ingress, [{ ports: [tcp("http")] }], "ingress");
     same(egress, [], "egress");
+  });
+  await checks.check("the admin port opens to the peers that are named, and to nobody else", () => {
+    const from = [{ namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": "monitoring" } } }];
+    for (const part of ["gateway", "relay"] as const) {
+      const rendered = renderChart(part, { files: [valuesPath(part, "full")] });
+      const { ingress } = only(rendered, "NetworkPolicy").spec as { ingress: readonly unknown[] };
+      same(ingress.at(-1), { ports: [tcp("admin")], from }, `ingress of the ${part}`);
+    }
   });
 }
 

@@ -153,6 +153,11 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   #judge(): void {
     const headers = this.#headers;
     if (headers === undefined) return;
+    if (this.#validUntil !== undefined && this.#ctx.clock.wall() > this.#validUntil) {
+      // When the rest of a request comes is for the relay to choose.
+      this.#refuseStream("FORBIDDEN", "agent token: expired");
+      return;
+    }
     const [only] = this.#chunks;
     const body = this.#chunks.length === 1 && only !== undefined ? only : Buffer.concat(this.#chunks);
     this.#chunks = [];

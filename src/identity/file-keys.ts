@@ -39,8 +39,9 @@ export class FileKeys implements KeyRing {
       const { mtimeMs, size, ino } = statSync(this.#file);
       const stamp = `${mtimeMs} ${size} ${ino}`;
       if (stamp === this.#stamp) return;
-      this.#stamp = stamp;
       this.#read(size);
+      // Only what was read is not read again: a right that is given, or a descriptor that is free, changes no stamp.
+      this.#stamp = stamp;
     } catch (error) {
       this.#complain(error instanceof Error && "code" in error ? String(error.code) : "not readable");
     }

@@ -24,7 +24,7 @@ export interface VerifiedToken {
   readonly validUntil: number;
 }
 
-export type ClaimsFault = "subject" | "claims";
+export type ClaimsFault = "audience" | "subject" | "claims";
 
 /** Both clocks may be this much off (wire.md: issuers backdate `nbf`, and some tokens come from a clock that is ahead). */
 export const leewayMs = 60_000;
@@ -33,10 +33,12 @@ const maxClaimsBytes = 8 * 1024;
 const maxIdLength = 1_024;
 const controlPattern = /\p{Cc}/u;
 
-/** `payload` as jose verified it: `iss`, `aud`, `exp` are there and of their types. */
+/** `payload` as jose verified it: `iss` and `exp` are there and of their types, `aud` and `sub` are there. */
 export function readClaims(payload: JWTPayload, issuer: string): VerifiedToken | ClaimsFault {
-  const { sub, exp = 0, aud = [] } = payload;
+  const { sub, exp = 0 } = payload;
   if (typeof sub !== "string" || sub === "" || controlPattern.test(sub)) return "subject";
+  const audiences = readAudiences(payload.aud);
+  if (audiences === undefined) return "audience";
   const id = `oauth:${issuer}#${sub}`;
   if (id.length > maxIdLength) return "subject";
   // Leaving some out could turn a rule about what is absent into one that matches: all of them, or none.
@@ -44,12 +46,18 @@ export function readClaims(payload: JWTPayload, issuer: string): VerifiedToken |
   return {
     principal: Object.freeze({ id, kind: "oauth", claims: payload }),
     subject: sub,
-    audiences: typeof aud === "string" ? [aud] : aud,
+    audiences,
     scopes: readScopes(payload),
     clientId: firstText(payload["client_id"], payload["azp"]),
     expiresAt: exp * 1000,
     validUntil: exp * 1000 + leewayMs,
   };
+}
+
+/** Text, or a list of texts (RFC 7519, section 4.1.3); undefined for anything else. */
+function readAudiences(aud: unknown): readonly string[] | undefined {
+  const audiences: readonly unknown[] = Array.isArray(aud) ? aud : [aud];
+  return audiences.every((one) => typeof one === "string") ? audiences : undefined;
 }
 
 /** `scope` is text with spaces (RFC 8693, section 4.2); some issuers write `scp`, or lists. */

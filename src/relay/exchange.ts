@@ -96,7 +96,6 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   /** Why the last try found no gateway; undefined: there was none to ask. */
   #lastReset: Reset | undefined = undefined;
   #openMs = 0;
-  /** What the agent came with holds no more. */
   /** Why the event stream ends at the next place between two events. */
   #ending: Ending | undefined = undefined;
   #endingMs = 0;
@@ -167,6 +166,11 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   /** Tries gateways until one takes the stream, at most three; then waits for another, or gives up. */
   #open(): void {
     const { tunnel, server } = this.#request;
+    const refusal = this.#lostRight();
+    if (refusal !== undefined) {
+      this.#refuse(refusal);
+      return;
+    }
     while (this.#tries < maxTries && this.#context.clock.now() < this.#retryUntil) {
       const session = tunnel.pick(server, this.#tried);
       if (session === undefined) {
@@ -188,6 +192,13 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
       this.#noteFailedTry(session, opened);
     }
     this.#holdOrGiveUp(false);
+  }
+
+  /** A body, or a gateway, may be long in coming: what held when the request arrived need not hold when it is sent. */
+  #lostRight(): AgentErrorKind | undefined {
+    const { agent, server } = this.#request;
+    if (agent.isOver(this.#context.clock.wall())) return "unauthorized";
+    return agent.mayUse(server) ? undefined : "forbidden";
   }
 
   #noteFailedTry(session: TunnelSession, reset: Reset): void {
@@ -341,7 +352,8 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
 
   /** Answers instead of a gateway. */
   #refuse(kind: AgentErrorKind): void {
-    this.#response.replace(agentErrorAnswer(kind, { requestId: this.#request.res.requestId }));
+    const extra = kind === "unauthorized" ? { headers: ["www-authenticate", "Bearer"] } : undefined;
+    this.#response.replace(agentErrorAnswer(kind, { requestId: this.#request.res.requestId }, extra));
     this.#finish();
   }
 

@@ -14,7 +14,7 @@ import { TestIssuer } from "../support/issuer.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
 import { Harness, header, noCredential, toolCall } from "./harness.ts";
-import type { ScriptedStream } from "./scripted-stream.ts";
+import { ScriptedStream } from "./scripted-stream.ts";
 import { type Behaviour, echoResult, idOf } from "./scripted-upstream.ts";
 
 const audience = "https://relay.example.com/acme/tickets/mcp";
@@ -260,6 +260,29 @@ describe("a token that ends", () => {
     await until(() => stream.isOver, "the end");
     expect(stream.text.endsWith(`"}}\n\n`)).toBe(true);
     expect(stream.text).not.toContain("truncated");
+  });
+
+  it("C24 serves no call whose body the relay keeps until it has ended", async () => {
+    const h = await start();
+    const agentToken = new Secret(await lasting(600));
+    const startedAt = performance.now();
+    const stream = new ScriptedStream(h.gateway.onStream, {
+      server: "tickets",
+      method: "POST",
+      headers: ["Content-Type", "application/json", "Accept", "application/json, text/event-stream"],
+      hasBody: true,
+      deadlineMs: 300_000,
+      requestId: "req-late",
+      principal: { id: "key:claude", kind: "key", claims: {} },
+      agentToken,
+    });
+    await until(() => performance.now() - startedAt > 800, "the token has ended");
+    expect(stream.isOver).toBe(false);
+    stream.send(Buffer.from(body), body.length);
+    await until(() => stream.isOver, "it is refused");
+    expect(say(stream)).toBe("FORBIDDEN");
+    expect(await recorded(h)).toEqual([`oauth:${issuer.url}#s600`, "deny", "agent token: expired"]);
+    expect(h.upstream.seen).toHaveLength(0);
   });
 
   it("does not touch what is answered in time, nor a stream of a key", async () => {

@@ -1,4 +1,4 @@
-import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -191,6 +191,13 @@ describe("a token that does not hold", () => {
   it("says of its subject what no principal can be called", async () => {
     for (const sub of ["", "a\nb", "\u0000", "x".repeat(1_100), 7, null]) {
       expect(await reasonFor(await issuer.token({ claims: { sub } }))).toBe("subject");
+    }
+  });
+
+  it("names its audience as no text: a verdict, not a throw", async () => {
+    for (const aud of [null, 7, {}, true, [7], [null, audience], [[audience]]]) {
+      const token = await issuer.token({ claims: { aud } });
+      expect(await reasonFor(token)).toBe("audience");
     }
   });
 
@@ -494,6 +501,23 @@ describe("keys in a file", () => {
     expect(reasonOf(await made.verify(await issuer.token(), audience))).toBe("valid");
     expect(lines.join("")).toContain("keys not read");
     expect(issuer.asked).toEqual([]);
+  });
+
+  it("that could not be read is tried again, though nobody has written to it", async () => {
+    write(JSON.stringify(issuer.jwks));
+    chmodSync(folder, 0o755);
+    chmodSync(file, 0o000);
+    const made = verifier({ jwks: { file } });
+    // Root may read everything.
+    const isRoot = process.geteuid?.() === 0;
+    const token = await issuer.token();
+    if (isRoot) process.seteuid?.(65_534);
+    const before = made.verify(token, audience);
+    if (isRoot) process.seteuid?.(0);
+    expect(reasonOf(await before)).toBe("unavailable");
+    chmodSync(file, 0o600);
+    clock.advance(1_001);
+    expect(reasonOf(await made.verify(token, audience))).toBe("valid");
   });
 
   it("that is not there: unavailable, until it is", async () => {

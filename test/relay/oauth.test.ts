@@ -127,6 +127,7 @@ describe("a bearer that does not hold", () => {
       await rig.token({ nbf: now + 90 }),
       await rig.token({ iss: "https://idp.example.com" }),
       await rig.token({ aud: "x" }),
+      await rig.token({ aud: null }),
       `${Buffer.from('{"alg":"none"}').toString("base64url")}.${Buffer.from(JSON.stringify(claims)).toString("base64url")}.`,
       await new SignJWT(claims).setProtectedHeader({ alg: "HS256", kid: "key-1" }).sign(pem),
       `${(await rig.token()).slice(0, -8)}AAAAAAAA`,

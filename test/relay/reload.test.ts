@@ -181,6 +181,33 @@ describe("a reload", () => {
     expect(rig.relay.status().tunnels.map(({ name }) => name)).toEqual(["plain", "other"]);
   });
 
+  it("takes a key, or a server, away while a body comes: the request is not sent on", async () => {
+    await rig.connect({ onStream: events });
+    const agent = (servers: string[], sha256 = rig.key.sha256) => ({
+      agents: [{ name: "claude", keySha256: [sha256], servers }],
+    });
+    for (const [change, status, challenge] of [
+      [agent(["tickets"], rig.otherKey.sha256), 401, "Bearer"],
+      [agent(["wiki"]), 403, null],
+    ] as const) {
+      rig.reload({ acme: rig.tunnel(agent(["tickets"])) });
+      const { writable, readable } = new TransformStream<Uint8Array, Uint8Array>();
+      const writer = writable.getWriter();
+      void writer.write(Buffer.from("{"));
+      const answer = rig.fetch("/acme/tickets/mcp", rig.key.token.reveal(), {
+        method: "POST",
+        body: readable,
+        duplex: "half",
+      });
+      await until(() => rig.relay.status().exchanges === 1, "the request is there");
+      rig.reload({ acme: rig.tunnel(change) });
+      await writer.write(Buffer.from("}"));
+      await writer.close();
+      const { headers, status: told } = await answer;
+      expect([told, headers.get("www-authenticate"), streams.length]).toEqual([status, challenge, 0]);
+    }
+  });
+
   it("that cannot be changes nothing", async () => {
     const session = await rig.connect();
     const bad = { agents: [{ name: "x", keySha256: ["short"], servers: ["*"] }] };
