@@ -6,7 +6,7 @@ import { formatPosition } from "../lib/index.ts";
 import { createLogger, type Logger, type LogLevel } from "../telemetry/index.ts";
 import { type Command, type CommandIo, type ExitCode, exitCodes } from "./io.ts";
 import { type RunningPart, runUntilSignal } from "./run.ts";
-import { startGateway } from "./start-gateway.ts";
+import { type RunningGateway, startGateway } from "./start-gateway.ts";
 import { type RunningRelay, startRelay } from "./start-relay.ts";
 
 const logLevels: readonly LogLevel[] = ["debug", "info", "warn", "error"];
@@ -27,8 +27,10 @@ export const relay: Command = (args, io) =>
 
 export const gateway: Command = (args, io) =>
   runPart("gateway", args, io, loadGatewayConfig, async (config, logger) => {
-    const part = await startGateway(config, io.env, logger);
-    process.on("SIGHUP", () => part.reopenAudit());
+    let part: RunningGateway | undefined;
+    // What was opened a moment ago needs no second opening; but without a listener the signal ends the process.
+    process.on("SIGHUP", () => part?.reopenAudit());
+    part = await startGateway(config, io.env, logger);
     return part;
   });
 
