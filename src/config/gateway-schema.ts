@@ -70,6 +70,8 @@ export interface ServerSettings {
   readonly url: string;
   /** Undefined: calls go out without one. */
   readonly credential: CredentialSettings | undefined;
+  /** What becomes of an answer that holds the credential. */
+  readonly onReflect: "redact" | "block";
 }
 
 export type CredentialSettings =
@@ -225,10 +227,11 @@ function serverSection(base: string) {
   return section({
     url: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true, later: ["unix", "stdio", "sse"] }),
     credential: credential.optional(),
+    onReflect: z.enum(["redact", "block"]).default("redact"),
   }).transform((file): ServerSettings => {
-    const { credential } = file;
-    if (credential?.type !== "header") return { url: file.url, credential };
-    return { url: file.url, credential: { ...credential, prefix: credential.prefix ?? "" } };
+    const { url, credential, onReflect } = file;
+    if (credential?.type !== "header") return { url, credential, onReflect };
+    return { url, credential: { ...credential, prefix: credential.prefix ?? "" }, onReflect };
   });
 }
 

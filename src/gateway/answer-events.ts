@@ -9,6 +9,7 @@ import {
   withoutData,
 } from "../mcp/index.ts";
 import { HeldBytes } from "./answer-held.ts";
+import { reflectedReason } from "./answer-scrubber.ts";
 import { type AnswerLimits, type AnswerOptions, type AnswerWay, defaultAnswerLimits } from "./answer-types.ts";
 import {
   type Ask,
@@ -119,7 +120,34 @@ export class EventAnswer implements AnswerWay {
     if (doubt !== undefined) this.#failWithEvent(agentErrors.upstreamFailed, doubt);
     else if (message !== undefined && needsWhole(message, this.#options.judge)) {
       this.#failWithEvent(agentErrors.resultTooLarge, "an event that was seen through too late");
-    } else this.#emit(bytes);
+    } else {
+      const passed = this.#scrubParts([bytes]);
+      for (const part of passed ?? []) this.#emit(part);
+    }
+  }
+
+  /** Undefined: the credential was found, and the stream has ended. */
+  #scrubParts(parts: readonly Buffer[]): Buffer[] | undefined {
+    const { scrubber } = this.#options;
+    const passed: Buffer[] = [];
+    for (const bytes of parts) {
+      const part = scrubber === undefined ? bytes : scrubber.part(bytes);
+      if (part === undefined) {
+        this.#failWithEvent(agentErrors.upstreamFailed, reflectedReason);
+        return undefined;
+      }
+      passed.push(part);
+    }
+    return passed;
+  }
+
+  /** Of a whole event, or the end of one whose beginning has gone out; undefined as above. */
+  #scrubEvent(bytes: Buffer): Buffer | undefined {
+    const { scrubber } = this.#options;
+    if (scrubber === undefined) return bytes;
+    const passed = this.#state === "streaming" ? scrubber.lastPart(bytes) : scrubber.whole(bytes, dataOf);
+    if (passed === undefined) this.#failWithEvent(agentErrors.upstreamFailed, reflectedReason);
+    return passed;
   }
 
   #overflow(isRoom: boolean): void {
@@ -127,8 +155,10 @@ export class EventAnswer implements AnswerWay {
     const doubt = message === undefined ? undefined : doubtOf(message);
     if (doubt !== undefined) this.#failWithEvent(agentErrors.upstreamFailed, doubt);
     else if (message === undefined || !needsWhole(message, this.#options.judge)) {
+      const passed = this.#scrubParts(this.#held.take());
+      if (passed === undefined) return;
       this.#state = "streaming";
-      for (const part of this.#held.take()) this.#emit(part);
+      for (const part of passed) this.#emit(part);
     } else if (!isRoom || this.#held.byteLength > this.#limits.listBytes) {
       this.#failWithEvent(agentErrors.resultTooLarge, "an event over its limit");
     }
@@ -160,7 +190,6 @@ export class EventAnswer implements AnswerWay {
       );
       return;
     }
-    this.#state = "held";
     this.#passEvent(last, facts, message, verdict.ask);
   }
 
@@ -199,18 +228,23 @@ export class EventAnswer implements AnswerWay {
   }
 
   #passEvent(bytes: Buffer, facts: EventFacts, message: MessageSkimmer | undefined, ask?: Ask): void {
+    const passed = this.#scrubEvent(bytes);
+    if (passed === undefined) return;
+    this.#state = "held";
     this.#hasIds ||= facts.hasId;
     if (message !== undefined && kindOf(message) === "response" && isOwn(message, this.#options.exchange)) {
       this.#isAnswered = true;
     }
     if (ask !== undefined) this.#options.hooks.onAsk(ask.idText, ask.method);
-    this.#emit(bytes);
+    this.#emit(passed);
   }
 
   #drop(event: Buffer, facts: EventFacts, reason: string, ask?: Ask): void {
     this.#hasIds ||= facts.hasId;
     const rest = withoutData(event);
-    if (rest !== undefined) this.#emit(rest);
+    const passed = rest === undefined ? undefined : this.#scrubEvent(rest);
+    if (passed !== undefined) this.#emit(passed);
+    if (this.#state === "over") return;
     if (ask === undefined) this.#options.hooks.onDrop(reason);
     else this.#options.hooks.onAskRefused(ask.idText, ask.method);
   }
@@ -251,6 +285,6 @@ export class EventAnswer implements AnswerWay {
   }
 
   #emit(bytes: Buffer): void {
-    if (this.#state !== "over") this.#options.hooks.emit(bytes);
+    if (this.#state !== "over" && bytes.length > 0) this.#options.hooks.emit(bytes);
   }
 }

@@ -9,7 +9,8 @@ import type { AnswerOptions, AnswerWay } from "./answer-types.ts";
  * 1. List results show only what the policy shows, whatever exchange they answer (invariants 4 and 13).
  * 2. Requests of the server, resource updates and input requests that the policy does not admit never leave.
  * 3. What cannot be told for certain (batches, repeated judged keys, broken JSON) never leaves.
- * 4. `finish` is called only after a complete answer; an answer that holds no response to the request is a failure.
+ * 4. What is about to leave is searched for the server's credential, last of all, so that no edit brings any of it back.
+ * 5. `finish` is called only after a complete answer; an answer that holds no response to the request is a failure.
  */
 export class AnswerFilter implements AnswerWay {
   readonly #way: AnswerWay;

@@ -1,5 +1,6 @@
 import { agentErrors, MessageSkimmer } from "../mcp/index.ts";
 import { HeldBytes } from "./answer-held.ts";
+import { reflectedReason } from "./answer-scrubber.ts";
 import {
   type AnsweredExchange,
   type AnswerLimits,
@@ -76,7 +77,11 @@ export class JsonAnswer implements AnswerWay {
     if (doubt !== undefined) this.#fail(agentErrors.upstreamFailed, doubt);
     else if (needsWhole(this.#message, this.#options.judge))
       this.#fail(agentErrors.resultTooLarge, "a list that was seen too late");
-    else this.#options.hooks.emit(chunk);
+    else {
+      const passed = this.#scrubPart(chunk);
+      if (passed === undefined) this.#fail(agentErrors.upstreamFailed, reflectedReason);
+      else if (passed.length > 0) this.#options.hooks.emit(passed);
+    }
   }
 
   #overflow(isRoom: boolean): void {
@@ -88,9 +93,23 @@ export class JsonAnswer implements AnswerWay {
   }
 
   #release(): void {
+    const passed: Buffer[] = [];
+    for (const chunk of this.#held.take()) {
+      const part = this.#scrubPart(chunk);
+      if (part === undefined) {
+        this.#fail(agentErrors.upstreamFailed, reflectedReason);
+        return;
+      }
+      passed.push(part);
+    }
     this.#state = "streaming";
     this.#options.hooks.head();
-    for (const chunk of this.#held.take()) this.#options.hooks.emit(chunk);
+    for (const chunk of passed) if (chunk.length > 0) this.#options.hooks.emit(chunk);
+  }
+
+  #scrubPart(chunk: Buffer): Buffer | undefined {
+    const { scrubber } = this.#options;
+    return scrubber === undefined ? chunk : scrubber.part(chunk);
   }
 
   #endEmpty(): void {
@@ -142,12 +161,28 @@ export class JsonAnswer implements AnswerWay {
     return exchange.idText !== undefined && status >= 200 && status < 300;
   }
 
-  #finish(chunks: readonly Buffer[]): void {
+  #finish(found: readonly Buffer[]): void {
     const { hooks } = this.#options;
+    const chunks = this.#scrubAll(found);
+    if (chunks === undefined) {
+      this.#fail(agentErrors.upstreamFailed, reflectedReason);
+      return;
+    }
     if (this.#state === "held") hooks.head();
     this.#state = "over";
     for (const chunk of chunks) if (chunk.length > 0) hooks.emit(chunk);
     hooks.finish();
+  }
+
+  /** The very chunks where there is nothing to take out. */
+  #scrubAll(chunks: readonly Buffer[]): readonly Buffer[] | undefined {
+    const { scrubber } = this.#options;
+    if (scrubber === undefined) return chunks;
+    const [only] = chunks;
+    const joined = chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks);
+    const passed = this.#state === "held" ? scrubber.whole(joined, (json) => json) : scrubber.lastPart(joined);
+    if (passed === undefined) return undefined;
+    return passed === joined ? chunks : [passed];
   }
 }
 

@@ -1,5 +1,6 @@
 import type { ClientKind, Era, ListKind } from "../mcp/types.ts";
 import type { ExchangeMethod } from "../tunnel/index.ts";
+import type { AnswerScrubber } from "./answer-scrubber.ts";
 import type { ByteBudget } from "./byte-budget.ts";
 
 /** The exchange whose answer is judged. */
@@ -75,6 +76,8 @@ export interface AnswerOptions {
   readonly limits?: AnswerLimits;
   /** What all answers together may hold. An answer that finds it used up is judged as if `holdBytes` and `listBytes` were reached. */
   readonly budget: ByteBudget;
+  /** Takes the server's credential out of what is about to leave; undefined: it has none. */
+  readonly scrubber?: AnswerScrubber | undefined;
 }
 
 /**

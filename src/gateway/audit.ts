@@ -50,6 +50,8 @@ export interface AuditOutcome {
   readonly end: string;
   readonly bytesIn: number;
   readonly bytesOut: number;
+  /** Places in the answer where the server's credential was found. */
+  readonly scrubbed: number;
   readonly firstByteMs: number | undefined;
   readonly durationMs: number;
 }
@@ -145,6 +147,7 @@ export class AuditLog {
         member("end", outcome.end) +
         member("bytesIn", outcome.bytesIn) +
         member("bytesOut", outcome.bytesOut) +
+        member("scrubbed", outcome.scrubbed === 0 ? undefined : outcome.scrubbed) +
         member("firstByteMs", round(outcome.firstByteMs)) +
         member("durationMs", round(outcome.durationMs)) +
         lineEnd,

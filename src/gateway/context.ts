@@ -5,6 +5,7 @@ import type { Upstream } from "../upstream/index.ts";
 import type { AgentVerifier } from "./agent-verifier.ts";
 import type { AuditLog } from "./audit.ts";
 import type { ByteBudget } from "./byte-budget.ts";
+import type { LeakGuard } from "./leak-guard.ts";
 import type { McpSessions } from "./mcp-sessions.ts";
 import type { SessionIds } from "./session-id.ts";
 
@@ -27,6 +28,7 @@ export interface GatewayServer {
   readonly name: string;
   readonly upstream: Upstream;
   readonly credential: Injector;
+  readonly leaks: LeakGuard;
 }
 
 /** What all exchanges share. */

@@ -329,6 +329,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
       end,
       bytesIn: this.#bytesIn,
       bytesOut: this.#reply.bytesOut,
+      scrubbed: this.#answer?.scrubbedCount ?? 0,
       firstByteMs: headAt === undefined ? undefined : headAt - this.#startedAt,
       durationMs: this.#ctx.clock.now() - this.#startedAt,
     });

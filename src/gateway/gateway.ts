@@ -9,6 +9,7 @@ import { AuditLog } from "./audit.ts";
 import { ByteBudget } from "./byte-budget.ts";
 import type { GatewayServer, Injector, PipelineContext } from "./context.ts";
 import { Exchange } from "./exchange.ts";
+import { LeakGuard } from "./leak-guard.ts";
 import { McpSessions } from "./mcp-sessions.ts";
 import { defaultLimits, type GatewayOptions, type ServerOptions } from "./options.ts";
 import { SessionIds } from "./session-id.ts";
@@ -37,6 +38,8 @@ export interface GatewayStatus {
   readonly mcpSessions: number;
   readonly bodyBytes: number;
   readonly answerBytes: number;
+  /** Places in answers where a credential was found, since the start. */
+  readonly scrubbedCount: number;
   readonly audit: { readonly isWritable: boolean; readonly lostCount: number };
 }
 
@@ -106,6 +109,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
       mcpSessions: ctx.sessions.size,
       bodyBytes: ctx.budget.used,
       answerBytes: ctx.answerBudget.used,
+      scrubbedCount: [...servers.values()].reduce((sum, { leaks }) => sum + leaks.hitCount, 0),
       audit: { isWritable: audit.isWritable, lostCount: audit.lostCount },
     }),
     reopenAudit: () => audit.reopen(),
@@ -125,7 +129,8 @@ function createServers(options: GatewayOptions, deps: GatewayDeps): ReadonlyMap<
   const servers = new Map<string, GatewayServer>();
   for (const [name, server] of Object.entries(options.servers)) {
     const credential = deps.credentials.forServer(name);
-    servers.set(name, { name, credential, upstream: openUpstream(server, options, deps) });
+    const leaks = new LeakGuard(name, server.onReflect ?? "redact", deps);
+    servers.set(name, { name, credential, leaks, upstream: openUpstream(server, options, deps) });
   }
   return servers;
 }

@@ -1,5 +1,6 @@
 import type { Secret } from "../lib/index.ts";
 import type { AgentsOptions } from "./agent-verifier.ts";
+import type { OnReflect } from "./answer-scrubber.ts";
 import type { AuditOptions } from "./audit.ts";
 
 /** What cli hands this room; durations in milliseconds, sizes in bytes, files read and checked already. */
@@ -39,6 +40,8 @@ export interface ServerOptions {
   readonly ca?: readonly string[] | undefined;
   /** Instead of those for all servers. */
   readonly timeouts?: TimeoutOptions | undefined;
+  /** What becomes of an answer that holds the credential; default `redact`. */
+  readonly onReflect?: OnReflect | undefined;
 }
 
 export interface TimeoutOptions {

@@ -14,6 +14,7 @@ import type { Open, ResetCode } from "../tunnel/index.ts";
 import type { UpstreamCall, UpstreamError, UpstreamSink } from "../upstream/index.ts";
 import { AnswerFilter } from "./answer-filter.ts";
 import { type AnswerHeaders, readAnswerHeaders } from "./answer-headers.ts";
+import { type AnswerScrubber, reflectedReason } from "./answer-scrubber.ts";
 import type { AnswerFailure, AnswerHooks, AnswerJudge } from "./answer-types.ts";
 import { refuseAsk } from "./ask-refusal.ts";
 import type { GatewayServer, Injected, PipelineContext } from "./context.ts";
@@ -84,6 +85,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   readonly #open: Open;
   readonly #judged: Judged;
   readonly #reply: Reply;
+  readonly #scrubber: AnswerScrubber | undefined;
   /** Set by the owner as soon as the call exists. */
   call: UpstreamCall | undefined;
   #isOver = false;
@@ -109,6 +111,11 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     this.#open = task.open;
     this.#judged = task.judged;
     this.#reply = task.reply;
+    this.#scrubber = task.server.leaks.watch(task.injected, task.open.requestId);
+  }
+
+  get scrubbedCount(): number {
+    return this.#scrubber?.hitCount ?? 0;
   }
 
   /** What the agent is told when the server takes no credential that there is. */
@@ -131,6 +138,8 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     this.#headers = headers;
     if (headers === undefined) this.#refuse("a header repeats in the answer", "check what stands before the server");
     else if (this.#refuseHead(status, headers)) return;
+    else if (this.#scrubber?.admitsHeaders([...headers.forward, headers.sessionId ?? ""]) === false)
+      this.#refuse(reflectedReason, undefined);
     else if (!this.#sealSession(headers.sessionId)) this.#refuse("session id that cannot be passed on", undefined);
     else if (headers.body === "other") this.#replace();
     // Without a content type there should be no body: what comes all the same is no JSON.
@@ -278,6 +287,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
       judge: this,
       hooks: this,
       budget: this.#ctx.answerBudget,
+      scrubber: this.#scrubber,
     });
     this.#filter.start();
     if (headers.body === "events") this.#countDown();

@@ -478,11 +478,8 @@ export const gatewayTraps: readonly Trap[] = [
   },
   {
     title: "keys of later versions in a server",
-    yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, onReflect: block, timeouts: {} } }"),
-    says: [
-      ["2:51 `onReflect` is not in this version yet", "the server without `onReflect`"],
-      ["2:69 `timeouts` is not in this version yet", "timeouts: { … } at the top of the file, for all servers"],
-    ],
+    yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, timeouts: {} } }"),
+    says: [["2:51 `timeouts` is not in this version yet", "timeouts: { … } at the top of the file, for all servers"]],
   },
   {
     title: "a key in an upstream's query",

@@ -53,6 +53,7 @@ describe("audit records", () => {
       end: "complete",
       bytesIn: 10,
       bytesOut: 20,
+      scrubbed: 0,
       firstByteMs: 1.23456,
       durationMs: 2,
     });
@@ -62,6 +63,7 @@ describe("audit records", () => {
       end: "CANCEL",
       bytesIn: 0,
       bytesOut: 0,
+      scrubbed: 0,
       firstByteMs: undefined,
       durationMs: 2,
     });

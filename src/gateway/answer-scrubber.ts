@@ -1,0 +1,91 @@
+import { ByteScrubber, findAll, redact, type Scrubbed } from "./byte-scrubber.ts";
+import { findEscaped, merge } from "./escaped-matches.ts";
+import type { NeedleMatcher } from "./needle-matcher.ts";
+
+/** What becomes of an answer that holds its server's credential. */
+export type OnReflect = "redact" | "block";
+
+/** What the scrubber says of bytes that must not pass at all. */
+export const reflectedReason = "the answer holds the server's credential";
+
+export interface ScrubOptions {
+  /** Of now: on a long stream the credential may change, and the server may say the new one. */
+  matcher(): NeedleMatcher | undefined;
+  readonly onReflect: OnReflect;
+  /** Told as soon as it is found, with the number of places. */
+  onHits(count: number): void;
+}
+
+/**
+ * The credential out of one answer. A whole body or event is searched in the form it came in and in what its JSON escapes
+ * mean; one that is too large to be held, in the form it came in alone. Undefined stands for: nothing of it may pass.
+ */
+export class AnswerScrubber {
+  readonly #options: ScrubOptions;
+  /** Of the body or event that is streaming through. */
+  #stream: ByteScrubber | undefined;
+  /** Places where something was found. */
+  hitCount = 0;
+
+  constructor(options: ScrubOptions) {
+    this.#options = options;
+  }
+
+  /** False: a header's value holds it. Nothing is cut out of a header, whatever the server's `onReflect` says. */
+  admitsHeaders(values: readonly string[]): boolean {
+    const matcher = this.#options.matcher();
+    const hits = values.filter((value) => matcher?.find(Buffer.from(value, "latin1")) !== undefined).length;
+    this.#count(hits);
+    return hits === 0;
+  }
+
+  /** The same object where nothing was found. `jsonOf`: the part that a client parses, if it is to stay JSON. */
+  whole(bytes: Buffer, jsonOf: (bytes: Buffer) => Buffer): Buffer | undefined {
+    const matcher = this.#options.matcher();
+    if (matcher === undefined) return bytes;
+    const plain = findAll(matcher, bytes);
+    const escaped = findEscaped(matcher, bytes);
+    if (plain.length + escaped.length === 0) return bytes;
+    const matches = merge([...plain, ...escaped]);
+    const result = this.#admit({ bytes: redact(bytes, matches), hits: matches.length });
+    // A number may have been the secret, or an escape in front of it: then nothing readable is left.
+    return result !== undefined && (isParsed(jsonOf(result)) || !isParsed(jsonOf(bytes))) ? result : undefined;
+  }
+
+  /** A piece of what streams through; a few bytes of it may come out with the next one. */
+  part(bytes: Buffer): Buffer | undefined {
+    const matcher = this.#options.matcher();
+    if (this.#stream === undefined && matcher !== undefined) this.#stream = new ByteScrubber(matcher);
+    return this.#stream === undefined ? bytes : this.#admit(this.#stream.push(bytes));
+  }
+
+  /** The last piece of a body or an event: nothing of it is held back. */
+  lastPart(bytes: Buffer): Buffer | undefined {
+    const passed = this.part(bytes);
+    const held = this.#stream?.end();
+    this.#stream = undefined;
+    const rest = held === undefined ? undefined : this.#admit(held);
+    if (passed === undefined || (held !== undefined && rest === undefined)) return undefined;
+    return rest === undefined || rest.length === 0 ? passed : Buffer.concat([passed, rest]);
+  }
+
+  #admit({ bytes, hits }: Scrubbed): Buffer | undefined {
+    if (hits === 0) return bytes;
+    this.#count(hits);
+    return this.#options.onReflect === "block" ? undefined : bytes;
+  }
+
+  #count(hits: number): void {
+    this.hitCount += hits;
+    if (hits > 0) this.#options.onHits(hits);
+  }
+}
+
+function isParsed(bytes: Buffer): boolean {
+  try {
+    JSON.parse(bytes.toString("utf8"));
+    return true;
+  } catch {
+    return false;
+  }
+}
