@@ -7,6 +7,7 @@ import type { Match, NeedleMatcher } from "./needle-matcher.ts";
  */
 
 const backslash = 0x5c;
+const slash = 0x2f;
 const letterU = 0x75;
 /** Texts within texts within texts: a tool's result is often JSON in a JSON string. */
 const maxDepth = 3;
@@ -31,15 +32,31 @@ interface View {
 
 /** Matches in what `bytes` means, as places of `bytes`; in order, none within another. */
 export function findEscaped(matcher: NeedleMatcher, bytes: Buffer, depth = maxDepth): Match[] {
-  if (depth === 0 || !mayHide(bytes)) return [];
+  if (depth === 0 || !mayHide(matcher, bytes)) return [];
   const view = withoutEscapes(bytes);
   const matches = merge([...findAll(matcher, view.bytes), ...findEscaped(matcher, view.bytes, depth - 1)]);
   return matches.map(({ start, end }) => ({ start: placeOf(view, start), end: placeOf(view, end) }));
 }
 
-/** The other escapes are needles of their own, since every encoder writes them alike. */
-function mayHide(bytes: Buffer): boolean {
-  return bytes.includes("\\u") || bytes.includes("\\/");
+/**
+ * Whether an escape stands for a byte of a needle, or for a part of an escape. Most texts have none: their escapes are
+ * quotes, line ends and letters beyond ASCII. (Escaped quotes and backslashes are in needles of their own.)
+ */
+function mayHide(matcher: NeedleMatcher, bytes: Buffer): boolean {
+  const { length } = bytes;
+  for (let at = bytes.indexOf(backslash); at >= 0 && at + 1 < length; at += 1) {
+    if (bytes[at] !== backslash) continue;
+    const letter = bytes[at + 1] as number;
+    if (letter === slash && matcher.hasByte(slash)) return true;
+    if (letter !== letterU) continue;
+    const unit = readUnit(bytes, at);
+    if (unit >= 0x80 ? matcher.isWide : isOfEscape(unit) || matcher.hasByte(unit)) return true;
+  }
+  return false;
+}
+
+function isOfEscape(unit: number): boolean {
+  return unit === backslash || unit === letterU || hexDigit(unit) >= 0;
 }
 
 /** Joins what overlaps. */
@@ -57,38 +74,61 @@ export function merge(matches: readonly Match[]): Match[] {
 function withoutEscapes(bytes: Buffer): View {
   const out = Buffer.allocUnsafe(bytes.length);
   const marks: number[] = [];
-  let at = 0;
+  const { length } = bytes;
   let size = 0;
-  for (;;) {
-    const next = bytes.indexOf(backslash, at);
-    const end = next < 0 ? bytes.length : next;
-    size += bytes.copy(out, size, at, end);
-    if (next < 0) return { bytes: out.subarray(0, size), marks };
-    at = next + 2;
-    const letter = bytes[next + 1] ?? 0;
-    const unit = letter === letterU ? readUnit(bytes, next) : undefined;
-    if (unit !== undefined) {
-      at = next + unit.length;
-      size += out.write(unit.text, size, "utf8");
-    } else {
+  for (let at = 0; at < length; ) {
+    const byte = bytes[at] as number;
+    if (byte !== backslash) {
+      out[size] = byte;
+      size += 1;
+      at += 1;
+      continue;
+    }
+    const letter = bytes[at + 1] ?? 0;
+    const unit = letter === letterU ? readUnit(bytes, at) : -1;
+    if (unit < 0) {
       out[size] = simpleEscapes[letter] ?? letter;
       size += 1;
+      at = Math.min(length, at + 2);
+    } else if (unit < 0x80) {
+      out[size] = unit;
+      size += 1;
+      at += 6;
+    } else {
+      const text = isHighHalf(unit) ? pairAt(bytes, at, unit) : String.fromCharCode(unit);
+      size += out.write(text, size, "utf8");
+      at += 6 * text.length;
     }
-    marks.push(size, Math.min(at, bytes.length));
+    marks.push(size, at);
   }
+  return { bytes: out.subarray(0, size), marks };
 }
 
-/** One `\uXXXX`, or two that are one character. */
-function readUnit(bytes: Buffer, at: number): { text: string; length: number } | undefined {
-  const read = bytes.toString("latin1", at, at + 12);
-  const pair = /^\\u(d[89ab][\da-f]{2})\\u(d[c-f][\da-f]{2})/i.exec(read);
-  if (pair !== null) return { text: fromHex(pair[1]) + fromHex(pair[2]), length: 12 };
-  const single = /^\\u([\da-f]{4})/i.exec(read);
-  return single === null ? undefined : { text: fromHex(single[1]), length: 6 };
+function isHighHalf(unit: number): boolean {
+  return unit >= 0xd800 && unit < 0xdc00;
 }
 
-function fromHex(digits: string | undefined): string {
-  return String.fromCharCode(Number.parseInt(digits ?? "0", 16));
+/** The character that two escapes stand for; a half without the other stays alone. */
+function pairAt(bytes: Buffer, at: number, high: number): string {
+  const low = bytes[at + 6] === backslash && bytes[at + 7] === letterU ? readUnit(bytes, at + 6) : -1;
+  return low >= 0xdc00 && low < 0xe000 ? String.fromCharCode(high, low) : String.fromCharCode(high);
+}
+
+/** The code unit of the `\uXXXX` at `at`; -1: it is none. */
+function readUnit(bytes: Buffer, at: number): number {
+  let unit = 0;
+  for (let i = at + 2; i < at + 6; i += 1) {
+    const digit = hexDigit(bytes[i] ?? 0);
+    if (digit < 0) return -1;
+    unit = unit * 16 + digit;
+  }
+  return unit;
+}
+
+function hexDigit(byte: number): number {
+  if (byte >= 0x30 && byte <= 0x39) return byte - 0x30;
+  const letter = byte | 0x20;
+  return letter >= 0x61 && letter <= 0x66 ? letter - 0x57 : -1;
 }
 
 /** Where in the text the place `at` of its view is: the last mark before it says how far they are apart. */

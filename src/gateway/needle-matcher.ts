@@ -26,15 +26,22 @@ export class NeedleMatcher {
   /** By first byte. */
   readonly #byFirst: (Buffer[] | undefined)[] = [];
 
+  /** Which bytes stand in needles. */
+  readonly #alphabet = new Uint8Array(256);
+  /** A needle has bytes beyond ASCII. */
+  readonly isWide: boolean;
+
   /** At least one needle, none shorter than 2 bytes. */
   constructor(needles: readonly Buffer[]) {
     this.maxBytes = Math.max(...needles.map(({ length }) => length));
     this.#window = Math.min(maxShift, ...needles.map(({ length }) => length));
+    this.isWide = needles.some((needle) => needle.some((byte) => byte >= 0x80));
     this.#shifts = new Uint8Array(1 << tableBits).fill(this.#window - 1);
     for (const needle of [...needles].sort((a, b) => b.length - a.length)) this.#add(needle);
   }
 
   #add(needle: Buffer): void {
+    for (const byte of needle) this.#alphabet[byte] = 1;
     for (let at = 1; at < this.#window; at += 1) {
       const hash = hashAt(needle, at);
       this.#shifts[hash] = Math.min(this.#shifts[hash] ?? 0, this.#window - 1 - at);
@@ -47,6 +54,11 @@ export class NeedleMatcher {
     const sameFirst = this.#byFirst[first];
     if (sameFirst === undefined) this.#byFirst[first] = [needle];
     else sameFirst.push(needle);
+  }
+
+  /** Whether any needle has this byte. */
+  hasByte(byte: number): boolean {
+    return this.#alphabet[byte] === 1;
   }
 
   /** The leftmost match from `from` on, of those that begin there the longest. */

@@ -80,6 +80,7 @@ export class Harness {
       readonly policy?: PolicySource;
       readonly credential?: Injector;
       readonly gateway?: Partial<GatewayOptions>;
+      readonly onReflect?: "redact" | "block";
       readonly url?: (url: string) => string;
     } = {},
   ): Promise<Harness> {
@@ -92,7 +93,7 @@ export class Harness {
         relay: { url: "ws://127.0.0.1:1", tunnel: "acme", readToken: () => new Secret("unused") },
         id: "edge-1",
         software: "postern/test",
-        servers: { tickets: { url }, ungranted: { url } },
+        servers: { tickets: { url, onReflect: options.onReflect }, ungranted: { url } },
         audit: { target: { file: auditFile }, onError: "deny" },
         ...options.gateway,
       },
