@@ -482,6 +482,11 @@ export const gatewayTraps: readonly Trap[] = [
     says: [["2:51 `timeouts` is not in this version yet", "timeouts: { … } at the top of the file, for all servers"]],
   },
   {
+    title: "a reflection that is neither cut out nor blocked",
+    yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, onReflect: allow } }"),
+    says: [["2:62 `servers.tickets.onReflect` must be redact or block", "onReflect: redact"]],
+  },
+  {
     title: "a key in an upstream's query",
     yaml: gatewayWith(2, "servers: { tickets: { url: 'http://t.internal/mcp?api_key=supersecret' } }"),
     says: [
