@@ -77,7 +77,7 @@ describe("gateway.yaml", () => {
         ttlMs: 60_000,
         staleForMs: 7_200_000,
       },
-      servers: { tickets: { url: "http://t.internal/mcp" } },
+      servers: { tickets: { url: "http://t.internal/mcp", onReflect: "redact" } },
       agents: { verify: "relay" },
       gateway: { id: hostname() },
       admin: { listen: { host: "127.0.0.1", port: 9464 } },
@@ -90,6 +90,11 @@ describe("gateway.yaml", () => {
       undefined,
       undefined,
     ]);
+  });
+
+  it("takes for each server what becomes of an answer that holds its credential", () => {
+    const yaml = gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, onReflect: block } }");
+    expect(loadGateway(yaml).servers["tickets"]?.onReflect).toBe("block");
   });
 
   it("takes names, texts and sources for a credential of several parts", () => {

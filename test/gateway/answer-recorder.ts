@@ -1,4 +1,5 @@
 import { AnswerFilter } from "../../src/gateway/answer-filter.ts";
+import type { AnswerScrubber } from "../../src/gateway/answer-scrubber.ts";
 import type { AnswerFailure, AnswerLimits } from "../../src/gateway/answer-types.ts";
 import { ByteBudget } from "../../src/gateway/byte-budget.ts";
 import type { ClientKind, Era } from "../../src/mcp/index.ts";
@@ -15,6 +16,7 @@ export interface RecordedOptions {
   readonly asks?: readonly ClientKind[];
   readonly limits?: AnswerLimits;
   readonly budget?: ByteBudget;
+  readonly scrubber?: AnswerScrubber;
 }
 
 /** Runs an answer through a filter and writes down what leaves it, in order. */
@@ -57,6 +59,7 @@ export class Recorder {
         errorJson: (idText, code) => `{"jsonrpc":"2.0","id":${idText},"error":{"code":${code}}}`,
       },
       budget: options.budget ?? new ByteBudget(Number.POSITIVE_INFINITY),
+      scrubber: options.scrubber,
       ...(options.limits === undefined ? {} : { limits: options.limits }),
     });
     this.filter.start();
