@@ -62,15 +62,13 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
 };
 
 const staticTypes = "type: bearer, basic, header or headers";
-const tokenOrAppRole = "method: approle or method: token";
+const builtMethods = "method: kubernetes, jwt, approle or token";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
   gateway: {
     "vault.auth.method": {
-      kubernetes: tokenOrAppRole,
-      jwt: tokenOrAppRole,
-      cert: tokenOrAppRole,
-      agent: tokenOrAppRole,
+      cert: builtMethods,
+      agent: builtMethods,
     },
     "servers.*.credential.type": {
       oauthClientCredentials: staticTypes,

@@ -59,7 +59,16 @@ export interface AppRoleAuthOptions {
   readonly mount?: string | undefined;
 }
 
-export type VaultAuthOptions = TokenAuthOptions | AppRoleAuthOptions;
+/** A signed token that says who we are: the pod's, or one of any issuer that the store trusts. Read anew at every login. */
+export interface JwtAuthOptions {
+  readonly method: "kubernetes" | "jwt";
+  readonly role: string;
+  readonly jwt: LocalSource;
+  /** Default: the name of the method. */
+  readonly mount?: string | undefined;
+}
+
+export type VaultAuthOptions = TokenAuthOptions | AppRoleAuthOptions | JwtAuthOptions;
 
 export interface VaultOptions {
   /** `https://…`, or `http://…` on loopback. */

@@ -1,6 +1,6 @@
 import { Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
-import { type AppRoleAuthOptions, describeSource, type TokenAuthOptions, type VaultAuthOptions } from "./options.ts";
+import { describeSource, type TokenAuthOptions, type VaultAuthOptions } from "./options.ts";
 import type { LocalReader } from "./sources.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 import { encodePath } from "./vault-path.ts";
@@ -23,7 +23,30 @@ export interface VaultLogin {
 
 export function createLogin(auth: VaultAuthOptions, transport: VaultTransport, reader: LocalReader): VaultLogin {
   if (auth.method === "token") return { ownsToken: false, logIn: () => adoptToken(auth, transport, reader) };
-  return { ownsToken: true, logIn: () => logInByRole(auth, transport, reader) };
+  return { ownsToken: true, logIn: async () => await exchange(await proofOf(auth, reader), transport) };
+}
+
+/** What is shown to a login of the store to get a token. */
+interface Proof {
+  readonly method: string;
+  readonly mount: string;
+  readonly body: Readonly<Record<string, unknown>>;
+  /** What to look into when it is refused. */
+  readonly cure: string;
+}
+
+async function proofOf(auth: Exclude<VaultAuthOptions, TokenAuthOptions>, reader: LocalReader): Promise<Proof> {
+  const { method, mount = method } = auth;
+  if (auth.method === "approle") {
+    const roleId = typeof auth.roleId === "string" ? auth.roleId : (await reader.read(auth.roleId)).reveal();
+    const secretId = (await reader.read(auth.secretId)).reveal();
+    const cure = `check vault.auth.mount, roleId and the secret id in ${describeSource(auth.secretId)}, which may have expired or been used up`;
+    return { method, mount, body: { role_id: roleId, secret_id: secretId }, cure };
+  }
+  const jwt = await reader.read(auth.jwt);
+  requirePlain(jwt, describeSource(auth.jwt));
+  const cure = `check vault.auth.mount, that the role ${auth.role} exists and binds the subject and audience of the token in ${describeSource(auth.jwt)}, and that it has not expired`;
+  return { method, mount, body: { role: auth.role, jwt: jwt.reveal() }, cure };
 }
 
 /** A token made by somebody else: only the store knows its life. */
@@ -51,13 +74,10 @@ function tokenLeaseMs(data: VaultAnswer): unknown {
   return ttl === 0 && !isEndless ? 1 : ttl;
 }
 
-async function logInByRole(auth: AppRoleAuthOptions, transport: VaultTransport, reader: LocalReader): Promise<Grant> {
-  const mount = auth.mount ?? "approle";
-  const roleId = typeof auth.roleId === "string" ? auth.roleId : (await reader.read(auth.roleId)).reveal();
-  const secretId = (await reader.read(auth.secretId)).reveal();
+async function exchange(proof: Proof, transport: VaultTransport): Promise<Grant> {
   try {
-    const path = `auth/${encodePath(mount, "vault.auth.mount")}/login`;
-    const answer = await transport.write(path, { role_id: roleId, secret_id: secretId }, undefined);
+    const path = `auth/${encodePath(proof.mount, "vault.auth.mount")}/login`;
+    const answer = await transport.write(path, proof.body, undefined);
     const granted = asObject(answer?.["auth"]);
     const token = granted?.["client_token"];
     if (typeof token !== "string" || token === "") throw noGrant(transport.address);
@@ -68,14 +88,14 @@ async function logInByRole(auth: AppRoleAuthOptions, transport: VaultTransport, 
     if (!isRefusal(error)) throw explainFailure(error, transport.address);
     throw new CredentialError(
       "login-denied",
-      `store ${transport.address} refused the approle login at auth/${mount}`,
-      `check vault.auth.mount, roleId and the secret id in ${describeSource(auth.secretId)}, which may have expired or been used up`,
+      `store ${transport.address} refused the ${proof.method} login at auth/${proof.mount}`,
+      proof.cure,
       { status: error.status },
     );
   }
 }
 
-/** 400 is what the store says to a wrong role or secret id, 404 to a mount that is not there. */
+/** 400 is what the store says to a wrong role, secret id or signed token, 404 to a mount that is not there. */
 function isRefusal(error: unknown): error is VaultFailure {
   return error instanceof VaultFailure && (error.status === 400 || error.status === 403 || error.status === 404);
 }

@@ -197,18 +197,30 @@ export const gatewayTraps: readonly Trap[] = [
   },
   {
     title: "an auth method of later versions",
-    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: kubernetes, role: x } }"),
-    says: [["4:55 `method: kubernetes` is not in this version yet", "method: approle or method: token"]],
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: cert, certificate: { file: c } } }"),
+    says: [["4:55 `method: cert` is not in this version yet", "method: kubernetes, jwt, approle or token"]],
+  },
+  {
+    title: "a login by a pod's token without a role",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: kubernetes } }"),
+    says: [["4:45 `vault.auth.role` is missing", "role: postern"]],
+  },
+  {
+    title: "a signed token in the file",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: jwt, role: r, jwt: supersecret } }"),
+    says: [
+      ["4:74 `vault.auth.jwt`: a secret is never written into this file", "jwt: { file: PATH }   or { env: NAME }"],
+    ],
   },
   {
     title: "a misspelt auth method",
     yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: aprole } }"),
-    says: [["4:55 `vault.auth.method` must be token or approle", "method: approle"]],
+    says: [["4:55 `vault.auth.method` must be kubernetes, jwt, approle or token", "method: approle"]],
   },
   {
     title: "no auth method",
     yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { role: x } }"),
-    says: [["4:45 `vault.auth.method` is missing", "method: approle"]],
+    says: [["4:45 `vault.auth.method` is missing", "method: kubernetes"]],
   },
   {
     title: "a wrapped secret id",

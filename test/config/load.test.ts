@@ -229,6 +229,23 @@ describe("gateway.yaml", () => {
     expect(loadGateway(yaml).servers["tickets"]?.url).toBe("http://t.internal/mcp?toolset=all");
   });
 
+  it.each(["kubernetes", "jwt"])("reads %s logins with the pod's token unless another is named", (method) => {
+    const load = (keys: string) =>
+      loadGateway(gatewayWith(4, `vault: { address: https://v.internal, auth: { method: ${method}, ${keys} } }`));
+    expect(load("role: r").vault?.auth).toEqual({
+      method,
+      role: "r",
+      jwt: { file: "/var/run/secrets/kubernetes.io/serviceaccount/token" },
+      mount: method,
+    });
+    expect(load("role: r, jwt: { env: J }, mount: a/b").vault?.auth).toEqual({
+      method,
+      role: "r",
+      jwt: { env: "J" },
+      mount: "a/b",
+    });
+  });
+
   it("reads approle and header credentials whole", () => {
     const approle =
       "vault: { address: https://v.internal, namespace: a/b, auth: { method: approle, roleId: r, secretId: { env: S } } }";

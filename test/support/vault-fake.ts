@@ -61,7 +61,10 @@ interface Token {
 interface Space {
   readonly mounts: Map<string, Mount>;
   readonly roles: Role[];
+  readonly logins: Map<string, { accepts: (body: Record<string, unknown>) => boolean; role: LoginRole }>;
 }
+
+type LoginRole = Pick<Role, "rules" | "options">;
 
 class Refusal extends Error {
   readonly status: number;
@@ -140,6 +143,16 @@ export class VaultFake implements StoreUnderTest {
     options: Record<string, unknown> = {},
   ): Promise<{ roleId: string; secretId: string }> {
     return this.#addRole("", rules, options);
+  }
+
+  /** Lets in whoever shows `accepts` the right body at auth/`mount`/login. */
+  enableLogin(
+    mount: string,
+    accepts: (body: Record<string, unknown>) => boolean,
+    rules: string,
+    options: Record<string, unknown> = {},
+  ): void {
+    this.#space("").logins.set(`auth/${mount}/login`, { accepts, role: { rules: parseRules(rules), options } });
   }
 
   async createToken(options: { ttlMs: number; rules: string; numUses?: number }): Promise<string> {
@@ -224,7 +237,10 @@ export class VaultFake implements StoreUnderTest {
     const namespace = request.namespace ?? "";
     const space = this.#space(namespace);
     const path = decodeURIComponent(request.path);
-    if (path === "auth/approle/login") return this.#logIn(request, namespace, space);
+    if (path === "auth/approle/login") return this.#grant(this.#roleOf(request, space), namespace);
+    const login = space.logins.get(path);
+    if (login?.accepts(request.body) === true) return this.#grant(login.role, namespace);
+    if (login !== undefined) throw new Refusal(400, { errors: ["error validating token: invalid signature"] });
     const [id, token] = this.#authenticate(request, namespace);
     if (path === "auth/token/lookup-self") return { data: this.#describe(id, token) };
     if (path === "auth/token/renew-self") return { data: null, auth: this.#renew(id, token) };
@@ -243,11 +259,15 @@ export class VaultFake implements StoreUnderTest {
     return [id, token];
   }
 
-  #logIn(request: Seen, namespace: string, space: Space): unknown {
+  #roleOf(request: Seen, space: Space): Role {
     const role = space.roles.find(({ id }) => id === request.body["role_id"]);
     if (role === undefined || !role.secretIds.has(String(request.body["secret_id"]))) {
       throw new Refusal(400, { errors: ["invalid role or secret ID"] });
     }
+    return role;
+  }
+
+  #grant(role: LoginRole, namespace: string): unknown {
     const ttlMs = seconds(role.options["token_ttl"]) ?? 2_764_800_000;
     const isBatch = role.options["token_type"] === "batch";
     const token: Token = {
@@ -301,7 +321,7 @@ export class VaultFake implements StoreUnderTest {
 }
 
 function freshSpace(): Space {
-  return { mounts: new Map([["secret", { version: "2", entries: new Map() }]]), roles: [] };
+  return { mounts: new Map([["secret", { version: "2", entries: new Map() }]]), roles: [], logins: new Map() };
 }
 
 function endless(namespace: string, rules: Token["rules"]): Token {

@@ -1,0 +1,89 @@
+import { z } from "zod";
+import { address } from "./addresses.ts";
+import { duration, filePath, section, textField } from "./fields.ts";
+import { type LocalSource, localSource, vaultPath } from "./source.ts";
+
+/** `vault` of gateway.yaml (DESIGN 4.2): every default set, paths absolute, durations in milliseconds. */
+export interface VaultSettings {
+  readonly address: string;
+  readonly namespace: string | undefined;
+  /** Path of a PEM file. */
+  readonly ca: string | undefined;
+  readonly auth: VaultAuthSettings;
+  readonly ttlMs: number;
+  readonly staleForMs: number;
+}
+
+export type VaultAuthSettings =
+  | { readonly method: "token"; readonly token: LocalSource }
+  | {
+      readonly method: "approle";
+      readonly roleId: string | LocalSource;
+      readonly secretId: LocalSource;
+      readonly mount: string;
+    }
+  | {
+      readonly method: "kubernetes" | "jwt";
+      readonly role: string;
+      readonly jwt: LocalSource;
+      readonly mount: string;
+    };
+
+const minute = 60_000;
+
+/** Where Kubernetes puts the token of a pod's service account. */
+const podToken: LocalSource = { file: "/var/run/secrets/kubernetes.io/serviceaccount/token" };
+
+/** `base`: the directory that relative paths start from. */
+export function vaultSection(base: string) {
+  return section({
+    address: address({ schemes: ["https", "http"], isPlainLocal: true, hasPath: false }),
+    namespace: namespaceName().optional(),
+    ca: filePath(base).optional(),
+    auth: authSection(base),
+    ttl: duration().optional(),
+    staleFor: duration({ zero: true }).optional(),
+  }).transform(
+    (file): VaultSettings => ({
+      address: file.address,
+      namespace: file.namespace,
+      ca: file.ca,
+      auth: file.auth,
+      ttlMs: file.ttl ?? minute,
+      staleForMs: file.staleFor ?? 120 * minute,
+    }),
+  );
+}
+
+function authSection(base: string) {
+  const mount = vaultPath().optional();
+  const byJwt = { role: z.string().min(1), jwt: localSource(base).optional(), mount };
+  const auth = z.discriminatedUnion("method", [
+    section({ method: z.literal("token"), token: localSource(base) }),
+    section({
+      method: z.literal("approle"),
+      roleId: z.union([z.string().min(1), localSource(base)]),
+      secretId: localSource(base),
+      mount,
+    }),
+    section({ method: z.literal("kubernetes"), ...byJwt }),
+    section({ method: z.literal("jwt"), ...byJwt }),
+  ]);
+  return auth.transform((keys): VaultAuthSettings => {
+    switch (keys.method) {
+      case "token":
+        return { method: keys.method, token: keys.token };
+      case "approle":
+        return { method: keys.method, roleId: keys.roleId, secretId: keys.secretId, mount: keys.mount ?? keys.method };
+      case "kubernetes":
+      case "jwt":
+        return { method: keys.method, role: keys.role, jwt: keys.jwt ?? podToken, mount: keys.mount ?? keys.method };
+    }
+  });
+}
+
+function namespaceName() {
+  return textField({ minLength: 1 }, (raw, fail) => {
+    return /^[\x21-\x7e]+$/.test(raw) ? raw : fail("{} holds what no header may carry", "namespace: platform/team-a");
+  });
+}
