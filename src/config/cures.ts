@@ -60,6 +60,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   ...sourceAt("vault.auth.secretId", "a source of a secret outside Vault"),
   "vault.auth.role": text("the name of a role of the auth method", "role: postern"),
   ...sourceAt("vault.auth.jwt", "a source of a secret outside Vault"),
+  ...sourceAt("vault.auth.wrappedSecretId", "a source of a secret outside Vault"),
   ...sourceAt("vault.auth.roleId"),
   "vault.auth.roleId": text("a role id, or a source of one", "roleId: { file: /run/secrets/postern/role-id }"),
   "vault.ttl": text("a duration", "ttl: 60s"),

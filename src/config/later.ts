@@ -37,7 +37,6 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
     "servers.*.transport": httpServer,
     "servers.*.onReflect": "the server without `onReflect`",
     "servers.*.timeouts": "timeouts: { … } at the top of the file, for all servers",
-    "vault.auth.wrappedSecretId": "secretId: { file: /run/secrets/postern/secret-id }",
     "admin.token": 'admin: { listen: "127.0.0.1:9464" }',
   },
   relay: {

@@ -16,12 +16,10 @@ export interface VaultSettings {
 
 export type VaultAuthSettings =
   | { readonly method: "token"; readonly token: LocalSource }
-  | {
-      readonly method: "approle";
-      readonly roleId: string | LocalSource;
-      readonly secretId: LocalSource;
-      readonly mount: string;
-    }
+  | ({ readonly method: "approle"; readonly roleId: string | LocalSource; readonly mount: string } & (
+      | { readonly secretId: LocalSource }
+      | { readonly wrappedSecretId: LocalSource }
+    ))
   | {
       readonly method: "kubernetes" | "jwt";
       readonly role: string;
@@ -63,23 +61,45 @@ function authSection(base: string) {
     section({
       method: z.literal("approle"),
       roleId: z.union([z.string().min(1), localSource(base)]),
-      secretId: localSource(base),
+      secretId: localSource(base).optional(),
+      wrappedSecretId: localSource(base).optional(),
       mount,
     }),
     section({ method: z.literal("kubernetes"), ...byJwt }),
     section({ method: z.literal("jwt"), ...byJwt }),
   ]);
-  return auth.transform((keys): VaultAuthSettings => {
+  return auth.transform((keys, ctx): VaultAuthSettings => {
     switch (keys.method) {
       case "token":
         return { method: keys.method, token: keys.token };
       case "approle":
-        return { method: keys.method, roleId: keys.roleId, secretId: keys.secretId, mount: keys.mount ?? keys.method };
+        return approleSettings(keys, ctx);
       case "kubernetes":
       case "jwt":
         return { method: keys.method, role: keys.role, jwt: keys.jwt ?? podToken, mount: keys.mount ?? keys.method };
     }
   });
+}
+
+interface ApproleKeys {
+  readonly roleId: string | LocalSource;
+  readonly secretId?: LocalSource | undefined;
+  readonly wrappedSecretId?: LocalSource | undefined;
+  readonly mount?: string | undefined;
+}
+
+function approleSettings(keys: ApproleKeys, ctx: z.RefinementCtx): VaultAuthSettings {
+  const { roleId, secretId, wrappedSecretId, mount = "approle" } = keys;
+  const method = "approle" as const;
+  if (secretId !== undefined && wrappedSecretId === undefined) return { method, roleId, secretId, mount };
+  if (wrappedSecretId !== undefined && secretId === undefined) return { method, roleId, wrappedSecretId, mount };
+  if (secretId === undefined) {
+    ctx.addIssue({ code: "custom", message: "missing", path: ["secretId"] });
+  } else {
+    const params = { cure: "one of secretId and wrappedSecretId" };
+    ctx.addIssue({ code: "custom", message: "{} stands beside secretId", path: ["wrappedSecretId"], params });
+  }
+  return z.NEVER;
 }
 
 function namespaceName() {

@@ -112,7 +112,7 @@ class Store {
     this.#transport = createVaultTransport({ address: checkAddress(options.address), namespace, ca, clock });
     const transport = this.#transport;
     this.#tokens = new TokenManager({
-      login: createLogin(options.auth, transport, reader),
+      login: createLogin(options.auth, { transport, reader, logger }),
       transport,
       clock,
       random,

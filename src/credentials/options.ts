@@ -51,13 +51,16 @@ export interface TokenAuthOptions {
   readonly token: LocalSource;
 }
 
-export interface AppRoleAuthOptions {
+export type AppRoleAuthOptions = {
   readonly method: "approle";
   readonly roleId: string | LocalSource;
-  readonly secretId: LocalSource;
   /** Default `approle`. */
   readonly mount?: string | undefined;
-}
+} & (
+  | { readonly secretId: LocalSource }
+  /** A response-wrapping token in the place of the secret id itself. */
+  | { readonly wrappedSecretId: LocalSource }
+);
 
 /** A signed token that says who we are: the pod's, or one of any issuer that the store trusts. Read anew at every login. */
 export interface JwtAuthOptions {

@@ -1,10 +1,18 @@
 import { Secret } from "../lib/index.ts";
+import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
-import { describeSource, type TokenAuthOptions, type VaultAuthOptions } from "./options.ts";
+import {
+  type AppRoleAuthOptions,
+  describeSource,
+  type JwtAuthOptions,
+  type TokenAuthOptions,
+  type VaultAuthOptions,
+} from "./options.ts";
 import type { LocalReader } from "./sources.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
-import { encodePath } from "./vault-path.ts";
+import { encodePath, requirePlain } from "./vault-path.ts";
 import { asObject, type VaultAnswer, type VaultTransport } from "./vault-transport.ts";
+import { WrappedSecretId } from "./wrapped-secret.ts";
 
 /** A token as the store granted it. */
 export interface Grant {
@@ -21,9 +29,17 @@ export interface VaultLogin {
   readonly ownsToken: boolean;
 }
 
-export function createLogin(auth: VaultAuthOptions, transport: VaultTransport, reader: LocalReader): VaultLogin {
+export interface LoginDeps {
+  readonly transport: VaultTransport;
+  readonly reader: LocalReader;
+  readonly logger: Logger;
+}
+
+export function createLogin(auth: VaultAuthOptions, deps: LoginDeps): VaultLogin {
+  const { transport, reader } = deps;
   if (auth.method === "token") return { ownsToken: false, logIn: () => adoptToken(auth, transport, reader) };
-  return { ownsToken: true, logIn: async () => await exchange(await proofOf(auth, reader), transport) };
+  const prove = auth.method === "approle" ? proverOfRole(auth, deps) : () => proveByJwt(auth, reader);
+  return { ownsToken: true, logIn: async () => await exchange(await prove(), transport) };
 }
 
 /** What is shown to a login of the store to get a token. */
@@ -35,14 +51,21 @@ interface Proof {
   readonly cure: string;
 }
 
-async function proofOf(auth: Exclude<VaultAuthOptions, TokenAuthOptions>, reader: LocalReader): Promise<Proof> {
+function proverOfRole(auth: AppRoleAuthOptions, deps: LoginDeps): () => Promise<Proof> {
+  const { reader } = deps;
+  const { method, mount = method, roleId } = auth;
+  const source = "secretId" in auth ? auth.secretId : auth.wrappedSecretId;
+  const wrapped = "secretId" in auth ? undefined : new WrappedSecretId(source, mount, deps);
+  const cure = `check vault.auth.mount, roleId and the secret id in ${describeSource(source)}, which may have expired or been used up`;
+  return async () => {
+    const role = typeof roleId === "string" ? roleId : (await reader.read(roleId)).reveal();
+    const secretId = await (wrapped?.read() ?? reader.read(source));
+    return { method, mount, body: { role_id: role, secret_id: secretId.reveal() }, cure };
+  };
+}
+
+async function proveByJwt(auth: JwtAuthOptions, reader: LocalReader): Promise<Proof> {
   const { method, mount = method } = auth;
-  if (auth.method === "approle") {
-    const roleId = typeof auth.roleId === "string" ? auth.roleId : (await reader.read(auth.roleId)).reveal();
-    const secretId = (await reader.read(auth.secretId)).reveal();
-    const cure = `check vault.auth.mount, roleId and the secret id in ${describeSource(auth.secretId)}, which may have expired or been used up`;
-    return { method, mount, body: { role_id: roleId, secret_id: secretId }, cure };
-  }
   const jwt = await reader.read(auth.jwt);
   requirePlain(jwt, describeSource(auth.jwt));
   const cure = `check vault.auth.mount, that the role ${auth.role} exists and binds the subject and audience of the token in ${describeSource(auth.jwt)}, and that it has not expired`;
@@ -118,12 +141,6 @@ function grantOf(token: Secret, data: VaultAnswer, leaseSeconds: unknown, addres
 export function renewedGrant(token: Secret, answer: VaultAnswer, address: string): Grant {
   const granted = asObject(answer?.["auth"]);
   return grantOf(token, granted, granted?.["lease_duration"], address);
-}
-
-/** What is no header value would be quoted by whoever fails to send it. */
-function requirePlain(token: Secret, place: string): void {
-  if (/^[\x21-\x7e]{1,8192}$/.test(token.reveal())) return;
-  throw new CredentialError("value-invalid", `${place} is no token`, "put the token alone there, on one line");
 }
 
 function noGrant(address: string): CredentialError {

@@ -223,12 +223,17 @@ export const gatewayTraps: readonly Trap[] = [
     says: [["4:45 `vault.auth.method` is missing", "method: kubernetes"]],
   },
   {
-    title: "a wrapped secret id",
+    title: "a secret id twice",
     yaml: gatewayWith(
       4,
-      "vault: { address: https://v.internal, auth: { method: approle, roleId: r, wrappedSecretId: { file: t } } }",
+      "vault: { address: https://v.internal, auth: { method: approle, roleId: r, secretId: { file: s }, wrappedSecretId: { file: t } } }",
     ),
-    says: [["4:75 `wrappedSecretId` is not in this version yet", "secretId: { file: /run/secrets/postern/secret-id }"]],
+    says: [["4:115 `vault.auth.wrappedSecretId` stands beside secretId", "one of secretId and wrappedSecretId"]],
+  },
+  {
+    title: "no secret id",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: approle, roleId: r } }"),
+    says: [["4:45 `vault.auth.secretId` is missing", "secretId: { file: /run/secrets/postern/NAME }"]],
   },
   {
     title: "a Vault token in the file",

@@ -246,6 +246,12 @@ describe("gateway.yaml", () => {
     });
   });
 
+  it("reads a wrapped secret id", () => {
+    const auth = "{ method: approle, roleId: r, wrappedSecretId: { env: W } }";
+    const vault = loadGateway(gatewayWith(4, `vault: { address: https://v.internal, auth: ${auth} }`)).vault;
+    expect(vault?.auth).toEqual({ method: "approle", roleId: "r", wrappedSecretId: { env: "W" }, mount: "approle" });
+  });
+
   it("reads approle and header credentials whole", () => {
     const approle =
       "vault: { address: https://v.internal, namespace: a/b, auth: { method: approle, roleId: r, secretId: { env: S } } }";

@@ -5,6 +5,7 @@ import { inspect } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { VaultOptions } from "../../src/credentials/index.ts";
 import { findLeaks } from "../support/canary.ts";
+import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
 import { bearerAt, type Harness, open } from "./harness.ts";
 
@@ -86,5 +87,85 @@ describe.each(["kubernetes", "jwt"] as const)("%s", (method) => {
     const { failure } = openWith({ method, role: "postern", jwt: { file } });
     expect(await failure("a")).toMatchObject({ code: "value-invalid" });
     expect(fake.seen).toEqual([]);
+  });
+});
+
+describe("approle with a wrapped secret id", () => {
+  const creationPath = "auth/approle/role/postern/secret-id";
+  const isAlarm = (line: string): boolean => line.includes("wrapped secret id may be known to others");
+
+  async function wrapped(path = creationPath): Promise<{ harness: Harness; roleId: string; secretId: string }> {
+    const { roleId, secretId } = await fake.enableApprole(rules);
+    const wrappedSecretId = { file: await place("wrapped", `${fake.wrap(path, { secret_id: secretId })}\n`) };
+    return { harness: openWith({ method: "approle", roleId, wrappedSecretId }), roleId, secretId };
+  }
+
+  it("looks first, unwraps once, and keeps the secret id for later logins", async () => {
+    const { harness, secretId } = await wrapped();
+    await harness.inject("a");
+    const paths = fake.seen.slice(0, 3).map(({ path }) => path);
+    expect(paths).toEqual(["sys/wrapping/lookup", "sys/wrapping/unwrap", "auth/approle/login"]);
+    await fake.revokeLogins();
+    await rm(join(folder, "wrapped"));
+    expect(await harness.inject("b")).toEqual(["Authorization", "Bearer value"]);
+    expect(fake.count("sys/wrapping/unwrap")).toBe(1);
+    expect(harness.lines.filter(isAlarm)).toEqual([]);
+    expect(findLeaks([{ name: "log", text: harness.lines.join("") }], { secretId })).toEqual([]);
+  });
+
+  it.each([
+    ["another mount", "auth/other/role/postern/secret-id"],
+    ["another kind of secret", "secret/data/mcp/a"],
+    ["a path around it", "auth/approle/role/x/y/secret-id"],
+    ["a longer path", "auth/approle/role/postern/secret-id/lookup"],
+  ])("does not unwrap what was made at %s", async (_, path) => {
+    const { harness } = await wrapped(path);
+    expect(await harness.failure("a")).toMatchObject({ code: "wrapping-refused" });
+    expect(fake.count("sys/wrapping/unwrap")).toBe(0);
+    expect(harness.lines.filter(isAlarm)).toHaveLength(1);
+  });
+
+  it("raises the alarm when somebody else was first, asks no more, and goes on with a new one", async () => {
+    const { roleId, secretId } = await fake.enableApprole(rules);
+    const wrappedSecretId = { file: await place("wrapped", "s.taken-already") };
+    const clock = new ManualClock();
+    const servers = { a: bearerAt("mcp/a") };
+    const harness = open({
+      vault: { address: fake.address, auth: { method: "approle", roleId, wrappedSecretId } },
+      servers,
+      clock,
+    });
+    opened.push(harness);
+    for (let i = 0; i < 3; i += 1) {
+      expect(await harness.failure("a")).toMatchObject({ code: "wrapping-refused" });
+      clock.advance(120_000);
+    }
+    expect(fake.seen.map(({ path }) => path)).toEqual(["sys/wrapping/lookup"]);
+    expect(harness.lines.filter(isAlarm)).toHaveLength(1);
+    expect(harness.lines.find(isAlarm)).toContain('"error"');
+    await place("wrapped", fake.wrap(creationPath, { secret_id: secretId }));
+    expect(await harness.inject("a")).toEqual(["Authorization", "Bearer value"]);
+  });
+
+  it("looks again when the store was away, but never unwraps again", async () => {
+    const { roleId, secretId } = await fake.enableApprole(rules);
+    const wrappedSecretId = { file: await place("wrapped", fake.wrap(creationPath, { secret_id: secretId })) };
+    const clock = new ManualClock();
+    const servers = { a: bearerAt("mcp/a") };
+    const harness = open({
+      vault: { address: fake.address, auth: { method: "approle", roleId, wrappedSecretId } },
+      servers,
+      clock,
+    });
+    opened.push(harness);
+    fake.fault = ({ path }) => (path === "sys/wrapping/lookup" ? { kind: "status", status: 503 } : undefined);
+    expect((await harness.failure("a")).code).toBe("store-sealed");
+    clock.advance(120_000);
+    fake.fault = ({ path }) => (path === "sys/wrapping/unwrap" ? { kind: "reset" } : undefined);
+    expect((await harness.failure("a")).code).toBe("wrapping-refused");
+    clock.advance(120_000);
+    fake.fault = () => undefined;
+    expect((await harness.failure("a")).code).toBe("wrapping-refused");
+    expect(fake.count("sys/wrapping/unwrap")).toBe(1);
   });
 });

@@ -86,6 +86,7 @@ export class VaultFake implements StoreUnderTest {
   readonly #now: () => number;
   readonly #spaces = new Map<string, Space>([["", freshSpace()]]);
   readonly #tokens = new Map<string, Token>();
+  readonly #wrappings = new Map<string, { path: string; data: Record<string, unknown> }>();
   #isSealed = false;
   #server: Server | undefined;
 
@@ -153,6 +154,19 @@ export class VaultFake implements StoreUnderTest {
     options: Record<string, unknown> = {},
   ): void {
     this.#space("").logins.set(`auth/${mount}/login`, { accepts, role: { rules: parseRules(rules), options } });
+  }
+
+  /** A wrapping token for `data`, as if it were the answer of `path`. */
+  wrap(path: string, data: Record<string, unknown>): string {
+    const token = `s.${crypto.randomUUID()}`;
+    this.#wrappings.set(token, { path, data });
+    return token;
+  }
+
+  #wrapped(token: unknown): { path: string; data: Record<string, unknown> } {
+    const wrapping = this.#wrappings.get(String(token));
+    if (wrapping !== undefined) return wrapping;
+    throw new Refusal(400, { errors: ["wrapping token is not valid or does not exist"] });
   }
 
   async createToken(options: { ttlMs: number; rules: string; numUses?: number }): Promise<string> {
@@ -237,6 +251,12 @@ export class VaultFake implements StoreUnderTest {
     const namespace = request.namespace ?? "";
     const space = this.#space(namespace);
     const path = decodeURIComponent(request.path);
+    if (path === "sys/wrapping/lookup") return { data: { creation_path: this.#wrapped(request.body["token"]).path } };
+    if (path === "sys/wrapping/unwrap") {
+      const { data } = this.#wrapped(request.token);
+      this.#wrappings.delete(String(request.token));
+      return { data };
+    }
     if (path === "auth/approle/login") return this.#grant(this.#roleOf(request, space), namespace);
     const login = space.logins.get(path);
     if (login?.accepts(request.body) === true) return this.#grant(login.role, namespace);

@@ -90,7 +90,30 @@ describe.skipIf(binary === undefined)("logins at a real OpenBao", () => {
     expect(await openWith(auth).inject("a")).toEqual(["Authorization", "Bearer value"]);
     expect(cluster.reviews).toBe(2);
   });
+
+  it("approle: unwraps a secret id, and notices that it was unwrapped before", async () => {
+    const { roleId } = await bao.enableApprole('path "secret/data/mcp/*" { capabilities = ["read"] }');
+    const roles = await bao.call("LIST", "auth/approle/role");
+    const [name] = (roles["data"] as { keys: string[] }).keys;
+    const wrap = (path: string): Promise<string> => wrapAnswer(bao, path);
+    const openWrapped = (token: string): Harness =>
+      openWith({ method: "approle", roleId, wrappedSecretId: { env: "WRAPPED" } }, { WRAPPED: token });
+    const token = await wrap(`auth/approle/role/${name}/secret-id`);
+    expect(await openWrapped(token).inject("a")).toEqual(["Authorization", "Bearer value"]);
+    expect(await openWrapped(token).failure("a")).toMatchObject({ code: "wrapping-refused", status: 400 });
+    expect(await openWrapped("s.none").failure("a")).toMatchObject({ code: "wrapping-refused" });
+    const other = openWrapped(await wrap("auth/token/create"));
+    expect((await other.failure("a")).message).toContain("wraps something else");
+  });
 });
+
+/** The answer of a POST to `path`, wrapped. */
+async function wrapAnswer(bao: Bao, path: string): Promise<string> {
+  const headers = { "x-vault-token": bao.rootToken, "x-vault-wrap-ttl": "60s" };
+  const response = await fetch(`${bao.address}/v1/${path}`, { method: "POST", headers, body: "{}" });
+  const answer = (await response.json()) as { wrap_info: { token: string } };
+  return answer.wrap_info.token;
+}
 
 /** OpenBao reads the claims before it asks the cluster whether they are true. */
 function unsigned(id: string): string {
