@@ -26,7 +26,7 @@ const sourceParts: { readonly [pattern: string]: Expectation } = {
     "mount, path and field of a Vault secret",
     "{ vault: { mount: secret, path: mcp/tickets, field: token } }",
   ),
-  "vault.mount": text("the mount of a KV v2 engine", "mount: secret"),
+  "vault.mount": text("the mount of a KV engine", "mount: secret"),
   "vault.path": text("the path of a secret below its mount", "path: mcp/tickets"),
   "vault.field": text("the name of a field of that secret", "field: token"),
   file: text("the path of a file", "file: /run/secrets/postern/NAME"),

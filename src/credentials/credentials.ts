@@ -138,7 +138,7 @@ class Store {
 
   #cache(mount: string, path: string): Cached<KvRecord> {
     const { clock, random } = this.#deps;
-    const logger = this.#deps.logger.with({ store: this.#transport.address, path: `${mount}/data/${path}` });
+    const logger = this.#deps.logger.with({ store: this.#transport.address, path: `${mount}/${path}` });
     return new Cached({
       load: () => this.#kv.read(mount, path),
       freshMs: this.#options.ttlMs ?? defaultTtlMs,

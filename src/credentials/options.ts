@@ -91,5 +91,5 @@ export function describeSource(source: Source): string {
   if ("file" in source) return `file ${source.file}`;
   if ("env" in source) return `environment variable ${source.env}`;
   const { mount, path, field } = source.vault;
-  return `field ${field} of ${mount}/data/${path}`;
+  return `field ${field} of ${mount}/${path}`;
 }

@@ -144,25 +144,50 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       });
     });
 
-    it("C27 recognises a mount of version 1", async () => {
-      await store.mountKv("old", "1");
-      await store.putSecret("old", "tickets", { token: canary });
-      await store.putSecret("old", "data/nested", { token: canary });
-      await store.putSecret("old", "data/alike", { data: { token: canary } });
-      const { roleId, secretId } = await store.enableApprole('path "old/*" { capabilities = ["read"] }');
+    it("C27 finds out the version of each mount, so that nobody has to name it", async () => {
+      for (const mount of ["old", "team/old"]) await store.mountKv(mount, "1");
+      await store.putSecret("old", "tickets", { token: `${canary}-1` });
+      await store.putSecret("old", "data/tickets", { data: { token: "wrong" }, metadata: {} });
+      await store.putSecret("team/old", "a/x y", { token: `${canary}-team` });
+      await store.putSecret("secret", "mcp/new", { token: `${canary}-2` });
+      const policy = 'path "old/tickets" { capabilities = ["read"] } path "team/old/*" { capabilities = ["read"] }';
+      const { roleId, secretId } = await store.enableApprole(`${policy} ${readAll}`);
       const servers = {
-        absent: bearerAt("tickets", "token", "old"),
-        present: bearerAt("nested", "token", "old"),
-        alike: bearerAt("alike", "token", "old"),
+        one: bearerAt("tickets", "token", "old"),
+        team: bearerAt("a/x y", "token", "team/old"),
+        two: bearerAt("mcp/new"),
       };
       const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
       onTestFinished(() => harness.credentials.close());
-      for (const server of ["absent", "present", "alike"]) {
-        expect(await harness.failure(server), server).toMatchObject({
-          code: "wrong-kv-version",
-          message: expect.stringContaining("old"),
-        });
-      }
+      expect(await harness.inject("one")).toEqual(["Authorization", `Bearer ${canary}-1`]);
+      expect(await harness.inject("team")).toEqual(["Authorization", `Bearer ${canary}-team`]);
+      expect(await harness.inject("two")).toEqual(["Authorization", `Bearer ${canary}-2`]);
+    });
+
+    it("C27 names mount, version and path in a mount of version 1 too", async () => {
+      await store.mountKv("dated", "1");
+      await store.putSecret("dated", "private/x", { token: canary });
+      await store.putSecret("dated", "mcp/odd", { token: "", number: 5 });
+      const { roleId, secretId } = await store.enableApprole('path "dated/mcp/*" { capabilities = ["read"] }');
+      const servers = {
+        absent: bearerAt("mcp/none", "token", "dated"),
+        doubled: bearerAt("data/mcp/odd", "token", "dated"),
+        deep: bearerAt("none", "token", "dated/mcp"),
+        empty: bearerAt("mcp/odd", "token", "dated"),
+        number: bearerAt("mcp/odd", "number", "dated"),
+      };
+      const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
+      onTestFinished(() => harness.credentials.close());
+      const absent = await harness.failure("absent");
+      expect(absent).toMatchObject({ code: "not-found", status: 404 });
+      expect(absent.message).toContain("dated/mcp/none (mount dated, KV version 1, path mcp/none)");
+      expect(await harness.failure("doubled")).toMatchObject({
+        code: "denied",
+        cure: expect.stringContaining('path "dated/data/mcp/odd" { capabilities = ["read"] }'),
+      });
+      expect((await harness.failure("deep")).cure).toBe("write mount: dated and path: mcp/none");
+      expect((await harness.failure("empty")).code).toBe("field-empty");
+      expect((await harness.failure("number")).code).toBe("field-not-string");
     });
 
     it("C27 says which policy is missing, and keeps the token", async () => {
