@@ -61,14 +61,9 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
 };
 
 const staticTypes = "type: bearer, basic, header or headers";
-const builtMethods = "method: kubernetes, jwt, approle or token";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
   gateway: {
-    "vault.auth.method": {
-      cert: builtMethods,
-      agent: builtMethods,
-    },
     "servers.*.credential.type": {
       oauthClientCredentials: staticTypes,
       oauthRefreshToken: staticTypes,

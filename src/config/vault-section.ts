@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { address } from "./addresses.ts";
+import { address, isLoopback } from "./addresses.ts";
 import { duration, filePath, section, textField } from "./fields.ts";
 import { type LocalSource, localSource, vaultPath } from "./source.ts";
 
@@ -25,7 +25,15 @@ export type VaultAuthSettings =
       readonly role: string;
       readonly jwt: LocalSource;
       readonly mount: string;
-    };
+    }
+  | {
+      readonly method: "cert";
+      readonly certificate: LocalSource;
+      readonly privateKey: LocalSource;
+      readonly mount: string;
+    }
+  /** `unix:/path`, or an origin on loopback. */
+  | { readonly method: "agent"; readonly agent: { readonly address: string } };
 
 const minute = 60_000;
 
@@ -41,16 +49,25 @@ export function vaultSection(base: string) {
     auth: authSection(base),
     ttl: duration().optional(),
     staleFor: duration({ zero: true }).optional(),
-  }).transform(
-    (file): VaultSettings => ({
+  }).transform((file, ctx): VaultSettings => {
+    if (file.auth.method === "cert" && !file.address.startsWith("https:")) {
+      const params = { cure: file.address.replace(/^http:/, "https:") };
+      ctx.addIssue({
+        code: "custom",
+        message: "{} must begin with https:// for a certificate to be shown",
+        path: ["address"],
+        params,
+      });
+    }
+    return {
       address: file.address,
       namespace: file.namespace,
       ca: file.ca,
       auth: file.auth,
       ttlMs: file.ttl ?? minute,
       staleForMs: file.staleFor ?? 120 * minute,
-    }),
-  );
+    };
+  });
 }
 
 function authSection(base: string) {
@@ -67,6 +84,13 @@ function authSection(base: string) {
     }),
     section({ method: z.literal("kubernetes"), ...byJwt }),
     section({ method: z.literal("jwt"), ...byJwt }),
+    section({
+      method: z.literal("cert"),
+      certificate: localSource(base),
+      privateKey: localSource(base),
+      mount,
+    }),
+    section({ method: z.literal("agent"), agent: section({ address: agentAddress() }) }),
   ]);
   return auth.transform((keys, ctx): VaultAuthSettings => {
     switch (keys.method) {
@@ -77,7 +101,23 @@ function authSection(base: string) {
       case "kubernetes":
       case "jwt":
         return { method: keys.method, role: keys.role, jwt: keys.jwt ?? podToken, mount: keys.mount ?? keys.method };
+      case "cert":
+        return { ...keys, mount: keys.mount ?? keys.method };
+      case "agent":
+        return keys;
     }
+  });
+}
+
+/** An agent adds a token for whoever asks it, so it is never asked over a network. */
+function agentAddress(): z.ZodType<string, unknown> {
+  return textField({ pattern: "^(https?://|unix:/)" }, (raw, fail) => {
+    const path = /^unix:(?:\/\/)?(\/[^\s?#]+)$/.exec(raw)?.[1];
+    if (path !== undefined) return `unix:${path}`;
+    const url = URL.canParse(raw) ? new URL(raw) : undefined;
+    const isBare = url !== undefined && /^https?:$/.test(url.protocol) && url.href === `${url.origin}/`;
+    if (isBare && isLoopback(url.hostname)) return url.origin;
+    return fail("{} must be a unix socket or an address on loopback", "address: unix:/run/vault-agent/agent.sock");
   });
 }
 

@@ -10,7 +10,12 @@ import { TokenManager } from "./vault-auth.ts";
 import { KvReader, type KvRecord } from "./vault-kv.ts";
 import { createLogin } from "./vault-login.ts";
 import { encodePath } from "./vault-path.ts";
-import { createVaultTransport, type VaultTransport } from "./vault-transport.ts";
+import {
+  type ClientCertificate,
+  createVaultTransport,
+  type VaultTransport,
+  type VaultTransportOptions,
+} from "./vault-transport.ts";
 
 export interface CredentialsOptions {
   readonly vault?: VaultOptions | undefined;
@@ -108,11 +113,11 @@ class Store {
     const { clock, random, logger } = deps;
     this.#options = options;
     this.#deps = deps;
-    const { namespace, ca } = options;
-    this.#transport = createVaultTransport({ address: checkAddress(options.address), namespace, ca, clock });
-    const transport = this.#transport;
+    const connect = (): VaultTransport => createVaultTransport(transportOptions(options, clock, reader));
+    const transport = connect();
+    this.#transport = transport;
     this.#tokens = new TokenManager({
-      login: createLogin(options.auth, { transport, reader, logger }),
+      login: createLogin(options.auth, { transport, reconnect: connect, reader, logger }),
       transport,
       clock,
       random,
@@ -155,6 +160,22 @@ class Store {
     await this.#tokens.close();
     await this.#transport.close();
   }
+}
+
+function transportOptions(options: VaultOptions, clock: Clock, reader: LocalReader): VaultTransportOptions {
+  const { namespace, ca, auth } = options;
+  if (auth.method === "agent") {
+    const { address } = auth.agent;
+    const isSocket = address.startsWith("unix:/");
+    return { address: isSocket ? address : checkAddress(address), namespace, ca, clock, sendsTokens: false };
+  }
+  const plain = { address: checkAddress(options.address), namespace, ca, clock };
+  if (auth.method !== "cert") return plain;
+  const clientCertificate = async (): Promise<ClientCertificate> => {
+    const [certificate, privateKey] = await Promise.all([reader.read(auth.certificate), reader.read(auth.privateKey)]);
+    return { cert: certificate.reveal(), key: privateKey.reveal() };
+  };
+  return { ...plain, clientCertificate };
 }
 
 /** The address as node-vault needs it; a token must not cross a network in the clear. */

@@ -71,7 +71,29 @@ export interface JwtAuthOptions {
   readonly mount?: string | undefined;
 }
 
-export type VaultAuthOptions = TokenAuthOptions | AppRoleAuthOptions | JwtAuthOptions;
+/** A TLS client certificate, read again for each new connection. The store is reached by https only. */
+export interface CertAuthOptions {
+  readonly method: "cert";
+  /** PEM; may hold the chain. */
+  readonly certificate: LocalSource;
+  readonly privateKey: LocalSource;
+  /** Default `cert`. */
+  readonly mount?: string | undefined;
+}
+
+/** A Vault Agent or Proxy beside us, which adds a token of its own to what we ask. */
+export interface AgentAuthOptions {
+  readonly method: "agent";
+  /** `unix:/path`, or `http://…` on loopback; the store is asked there, not at its own address. */
+  readonly agent: { readonly address: string };
+}
+
+export type VaultAuthOptions =
+  | TokenAuthOptions
+  | AppRoleAuthOptions
+  | JwtAuthOptions
+  | CertAuthOptions
+  | AgentAuthOptions;
 
 export interface VaultOptions {
   /** `https://…`, or `http://…` on loopback. */

@@ -3,6 +3,7 @@ import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import {
   type AppRoleAuthOptions,
+  type CertAuthOptions,
   describeSource,
   type JwtAuthOptions,
   type TokenAuthOptions,
@@ -31,15 +32,44 @@ export interface VaultLogin {
 
 export interface LoginDeps {
   readonly transport: VaultTransport;
+  /** Another transport to the same store, whose connections are new. */
+  readonly reconnect: () => VaultTransport;
   readonly reader: LocalReader;
   readonly logger: Logger;
 }
 
 export function createLogin(auth: VaultAuthOptions, deps: LoginDeps): VaultLogin {
   const { transport, reader } = deps;
-  if (auth.method === "token") return { ownsToken: false, logIn: () => adoptToken(auth, transport, reader) };
-  const prove = auth.method === "approle" ? proverOfRole(auth, deps) : () => proveByJwt(auth, reader);
-  return { ownsToken: true, logIn: async () => await exchange(await prove(), transport) };
+  switch (auth.method) {
+    case "token":
+      return { ownsToken: false, logIn: () => adoptToken(auth, transport, reader) };
+    case "agent":
+      return { ownsToken: false, logIn: () => Promise.resolve(agentGrant) };
+    case "cert":
+      return { ownsToken: true, logIn: () => logInByCertificate(auth, deps) };
+    case "approle": {
+      const prove = proverOfRole(auth, deps);
+      return { ownsToken: true, logIn: async () => await exchange(await prove(), transport) };
+    }
+    case "kubernetes":
+    case "jwt":
+      return { ownsToken: true, logIn: async () => await exchange(await proveByJwt(auth, reader), transport) };
+  }
+}
+
+/** Stands for the token that the agent adds; it is never sent. */
+const agentGrant: Grant = { token: new Secret("the agent's"), leaseMs: 0, renewable: false };
+
+/** A connection that is kept alive still shows the certificate of its beginning, hence a new one. */
+async function logInByCertificate(auth: CertAuthOptions, deps: LoginDeps): Promise<Grant> {
+  const { method, mount = method } = auth;
+  const cure = `check vault.auth.mount, and that a role there trusts the certificate of ${describeSource(auth.certificate)}, which may have expired`;
+  const transport = deps.reconnect();
+  try {
+    return await exchange({ method, mount, body: {}, cure }, transport);
+  } finally {
+    await transport.close();
+  }
 }
 
 /** What is shown to a login of the store to get a token. */

@@ -196,9 +196,38 @@ export const gatewayTraps: readonly Trap[] = [
     says: [["4:19 `vault.address`: http:// is for loopback addresses only", "https://vault.internal:8200"]],
   },
   {
-    title: "an auth method of later versions",
-    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: cert, certificate: { file: c } } }"),
-    says: [["4:55 `method: cert` is not in this version yet", "method: kubernetes, jwt, approle or token"]],
+    title: "a client certificate without TLS",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: http://127.0.0.1:8200, auth: { method: cert, certificate: { file: c }, privateKey: { file: k } } }",
+    ),
+    says: [["4:19 `vault.address` must begin with https:// for a certificate to be shown", "https://127.0.0.1:8200"]],
+  },
+  {
+    title: "a private key in the file",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: cert, certificate: { file: c }, privateKey: supersecret } }",
+    ),
+    says: [
+      [
+        "4:99 `vault.auth.privateKey`: a secret is never written into this file",
+        "privateKey: { file: PATH }   or { env: NAME }",
+      ],
+    ],
+  },
+  {
+    title: "an agent elsewhere",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: agent, agent: { address: http://agent.internal:8100 } } }",
+    ),
+    says: [
+      [
+        "4:80 `vault.auth.agent.address` must be a unix socket or an address on loopback",
+        "address: unix:/run/vault-agent/agent.sock",
+      ],
+    ],
   },
   {
     title: "a login by a pod's token without a role",
@@ -215,7 +244,7 @@ export const gatewayTraps: readonly Trap[] = [
   {
     title: "a misspelt auth method",
     yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: aprole } }"),
-    says: [["4:55 `vault.auth.method` must be kubernetes, jwt, approle or token", "method: approle"]],
+    says: [["4:55 `vault.auth.method` must be kubernetes, jwt, approle, token, cert or agent", "method: approle"]],
   },
   {
     title: "no auth method",

@@ -246,6 +246,27 @@ describe("gateway.yaml", () => {
     });
   });
 
+  it.each([
+    ["unix:/run/agent.sock", "unix:/run/agent.sock"],
+    ["unix:///run/agent.sock", "unix:/run/agent.sock"],
+    ["http://127.0.0.1:8100/", "http://127.0.0.1:8100"],
+  ])("reads an agent at %s", (written, address) => {
+    const auth = `{ method: agent, agent: { address: "${written}" } }`;
+    const vault = loadGateway(gatewayWith(4, `vault: { address: https://v.internal, auth: ${auth} }`)).vault;
+    expect(vault?.auth).toEqual({ method: "agent", agent: { address } });
+  });
+
+  it("reads a client certificate", () => {
+    const auth = "{ method: cert, certificate: { env: C }, privateKey: { env: K } }";
+    const vault = loadGateway(gatewayWith(4, `vault: { address: https://v.internal, auth: ${auth} }`)).vault;
+    expect(vault?.auth).toEqual({
+      method: "cert",
+      certificate: { env: "C" },
+      privateKey: { env: "K" },
+      mount: "cert",
+    });
+  });
+
   it("reads a wrapped secret id", () => {
     const auth = "{ method: approle, roleId: r, wrappedSecretId: { env: W } }";
     const vault = loadGateway(gatewayWith(4, `vault: { address: https://v.internal, auth: ${auth} }`)).vault;

@@ -169,3 +169,42 @@ describe("approle with a wrapped secret id", () => {
     expect(fake.count("sys/wrapping/unwrap")).toBe(1);
   });
 });
+
+describe("agent", () => {
+  /** Plays the agent: the token is its own, and a request that carries another shows in `fake.seen`. */
+  function playAgent(): void {
+    fake.fault = (seen) => {
+      if (seen.token !== undefined || seen.headers["x-vault-request"] !== "true")
+        return { kind: "status", status: 403 };
+      const data = seen.path.startsWith("sys/")
+        ? { path: "secret/", type: "kv", options: { version: "2" } }
+        : { data: { token: "value" }, metadata: {} };
+      return { kind: "status", status: seen.path === "secret/data/mcp/b" ? 403 : 200, body: { data } };
+    };
+  }
+
+  it("sends no token and logs in nowhere", async () => {
+    playAgent();
+    const { inject, credentials } = openWith(
+      { method: "agent", agent: { address: fake.address } },
+      { address: "https://vault.invalid" },
+    );
+    expect(await inject("a")).toEqual(["Authorization", "Bearer value"]);
+    await credentials.close();
+    expect(fake.seen.map(({ path }) => path)).toEqual(["sys/internal/ui/mounts/secret", "secret/data/mcp/a"]);
+    expect(fake.seen.filter(({ token }) => token !== undefined)).toEqual([]);
+  });
+
+  it("tells a denial from a dead token as ever", async () => {
+    playAgent();
+    const { failure } = openWith({ method: "agent", agent: { address: fake.address } });
+    expect(await failure("b")).toMatchObject({ code: "denied" });
+    expect(fake.count("auth/token/lookup-self")).toBe(1);
+  });
+
+  it("is never asked over a network in the clear", () => {
+    expect(() => openWith({ method: "agent", agent: { address: "http://agent.internal:8100" } })).toThrow(
+      expect.objectContaining({ code: "not-configured" }),
+    );
+  });
+});

@@ -1,3 +1,5 @@
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -10,6 +12,7 @@ import type { VaultOptions } from "../../src/credentials/index.ts";
 import { bearerAt, type Harness, open } from "../credentials/harness.ts";
 import type { Bao } from "../support/bao.ts";
 import { startBao } from "../support/bao.ts";
+import { until } from "../support/until.ts";
 import { requireBao } from "../support/vault-backed.ts";
 
 const binary = requireBao();
@@ -91,6 +94,16 @@ describe.skipIf(binary === undefined)("logins at a real OpenBao", () => {
     expect(cluster.reviews).toBe(2);
   });
 
+  it("agent: asks a proxy on a unix socket, which has the token", async () => {
+    const { roleId, secretId } = await bao.enableApprole('path "secret/data/mcp/*" { capabilities = ["read"] }');
+    const proxy = await startProxy(binary ?? "", { address: bao.address, folder, roleId, secretId });
+    onTestFinished(proxy.stop);
+    const { inject } = openWith({ method: "agent", agent: { address: `unix:${proxy.socket}` } });
+    expect(await inject("a")).toEqual(["Authorization", "Bearer value"]);
+    const { failure } = openWith({ method: "agent", agent: { address: `unix:${folder}/nobody` } });
+    expect(await failure("a")).toMatchObject({ code: "store-unreachable", message: expect.stringContaining("ENOENT") });
+  });
+
   it("approle: unwraps a secret id, and notices that it was unwrapped before", async () => {
     const { roleId } = await bao.enableApprole('path "secret/data/mcp/*" { capabilities = ["read"] }');
     const roles = await bao.call("LIST", "auth/approle/role");
@@ -107,12 +120,102 @@ describe.skipIf(binary === undefined)("logins at a real OpenBao", () => {
   });
 });
 
+it.skipIf(binary === undefined)("cert: logs in with a client certificate, and with its successor", async () => {
+  const bao = await startBao(binary ?? "", { tls: true });
+  onTestFinished(bao.stop);
+  const folder = await mkdtemp(join(tmpdir(), "certs-"));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  for (const path of ["mcp/a", "mcp/b"]) await bao.putSecret("secret", path, { token: "value" });
+  const policy = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
+  await bao.call("PUT", "sys/policies/acl/postern", { policy });
+  await bao.call("POST", "sys/mounts/pki", { type: "pki" });
+  const root = await bao.call("POST", "pki/root/generate/internal", { common_name: "clients", ttl: "1h" });
+  await bao.call("POST", "pki/roles/clients", { allow_any_name: true, enforce_hostnames: false, ttl: "30m" });
+  await bao.call("POST", "sys/auth/cert", { type: "cert" });
+  const { certificate: ca } = root["data"] as { certificate: string };
+  const trusted = { certificate: ca, allowed_common_names: ["postern"], token_policies: ["postern"] };
+  await bao.call("POST", "auth/cert/certs/postern", trusted);
+  const [certificate, privateKey] = [{ file: join(folder, "tls.crt") }, { file: join(folder, "tls.key") }];
+  const place = async (name: string): Promise<void> => {
+    const issued = await bao.call("POST", "pki/issue/clients", { common_name: name });
+    const pair = issued["data"] as { certificate: string; private_key: string };
+    await writeFile(certificate.file, pair.certificate, { mode: 0o600 });
+    await writeFile(privateKey.file, pair.private_key, { mode: 0o600 });
+  };
+  const openWith = (): Harness => {
+    const auth = { method: "cert", certificate, privateKey } as const;
+    const harness = open({ vault: { address: bao.address, ca: bao.caFile, auth }, servers });
+    onTestFinished(() => harness.credentials.close());
+    return harness;
+  };
+  expect(await openWith().failure("a")).toMatchObject({ code: "source-missing" });
+  await place("somebody-else");
+  expect(await openWith().failure("a")).toMatchObject({ code: "login-denied" });
+  await writeFile(privateKey.file, "no key");
+  expect(await openWith().failure("a")).toMatchObject({ code: "store-unreachable" });
+  await place("postern");
+  const { inject } = openWith();
+  expect(await inject("a")).toEqual(["Authorization", "Bearer value"]);
+  await place("postern");
+  await bao.call("PUT", "sys/leases/revoke-prefix/auth/cert/login");
+  expect(await inject("b")).toEqual(["Authorization", "Bearer value"]);
+});
+
 /** The answer of a POST to `path`, wrapped. */
 async function wrapAnswer(bao: Bao, path: string): Promise<string> {
   const headers = { "x-vault-token": bao.rootToken, "x-vault-wrap-ttl": "60s" };
   const response = await fetch(`${bao.address}/v1/${path}`, { method: "POST", headers, body: "{}" });
   const answer = (await response.json()) as { wrap_info: { token: string } };
   return answer.wrap_info.token;
+}
+
+interface ProxyOptions {
+  readonly address: string;
+  readonly folder: string;
+  readonly roleId: string;
+  readonly secretId: string;
+}
+
+/** OpenBao's own proxy, which logs in by role and refuses requests without the header that browsers cannot send. */
+async function startProxy(file: string, options: ProxyOptions): Promise<{ socket: string; stop(): Promise<void> }> {
+  const at = (name: string): string => join(options.folder, name);
+  await writeFile(at("role-id"), options.roleId, { mode: 0o600 });
+  await writeFile(at("secret-id"), options.secretId, { mode: 0o600 });
+  const login = `role_id_file_path = "${at("role-id")}"
+      secret_id_file_path = "${at("secret-id")}"`;
+  const config = `
+vault { address = "${options.address}" }
+auto_auth {
+  method "approle" {
+    config = {
+      ${login}
+    }
+  }
+}
+api_proxy { use_auto_auth_token = "force" }
+listener "unix" {
+  address = "${at("agent.sock")}"
+  tls_disable = true
+  require_request_header = true
+}`;
+  await writeFile(at("proxy.hcl"), config);
+  const child = spawn(file, ["proxy", `-config=${at("proxy.hcl")}`], {
+    env: { HOME: options.folder },
+    stdio: "ignore",
+  });
+  const stop = async (): Promise<void> => {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const ended = new Promise((resolve) => child.once("exit", resolve));
+    child.kill("SIGKILL");
+    await ended;
+  };
+  try {
+    await until(() => child.exitCode !== null || existsSync(at("agent.sock")), "the proxy to listen", 20_000);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { socket: at("agent.sock"), stop };
 }
 
 /** OpenBao reads the claims before it asks the cluster whether they are true. */
