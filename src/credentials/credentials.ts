@@ -1,5 +1,6 @@
 import type { Clock, Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
+import { checkAccess, type Entry } from "./access-check.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import { type CredentialOptions, describeSource, type Source, type VaultOptions, type VaultSource } from "./options.ts";
@@ -34,6 +35,11 @@ export interface Credentials {
   forServer(server: string): ServerCredential;
   /** Any one secret of the configuration, such as the tunnel token. Rejects with `CredentialError`. */
   read(source: Source): Promise<Secret>;
+  /**
+   * Logs in to the store and logs as warnings which of the configured paths its policy withholds, with the stanza that is
+   * missing. Never rejects; without a store it does nothing. Call it once, when every source has been named.
+   */
+  checkAccess(): Promise<void>;
   /** Ends requests and timers; revokes a token that we logged in for, if the store answers within 2 s. */
   close(): Promise<void>;
 }
@@ -64,6 +70,7 @@ export function createCredentials(options: CredentialsOptions): Credentials {
       throw new CredentialError("not-configured", `server ${server} is not configured`, "name it under servers");
     },
     read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
+    checkAccess: async () => await store?.checkAccess(),
     close: async () => await store?.close(),
   };
 }
@@ -108,6 +115,7 @@ class Store {
   readonly #kv: KvReader;
   /** Keyed by encoded mount and path, in which a space cannot occur. */
   readonly #records = new Map<string, Cached<KvRecord>>();
+  readonly #entries = new Map<string, Entry>();
 
   constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
     const { clock, random, logger } = deps;
@@ -132,6 +140,7 @@ class Store {
     const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
     const record = this.#records.get(key) ?? this.#cache(mount, path);
     this.#records.set(key, record);
+    this.#entries.set(key, { mount, path });
     return {
       read() {
         const value = record.get();
@@ -154,6 +163,11 @@ class Store {
         logger.warn("store away, older secret serves", { code, cure, reason: message }),
       onRecovered: () => logger.info("store back"),
     });
+  }
+
+  async checkAccess(): Promise<void> {
+    const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger: this.#deps.logger };
+    await checkAccess([...this.#entries.values()], deps);
   }
 
   async close(): Promise<void> {

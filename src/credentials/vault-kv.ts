@@ -76,8 +76,9 @@ export class KvReader {
    * `CredentialError` when there is no token or no answer in time.
    */
   async place(mount: string, path: string): Promise<KvPlace> {
-    const assumed = new KvPlace(mount, path, this.#versions.get(mount) ?? "2");
-    if (this.#versions.has(mount)) return assumed;
+    const known = this.#versions.get(mount);
+    if (known !== undefined) return new KvPlace(mount, path, known);
+    const assumed = new KvPlace(mount, path, "2", true);
     const version = versionOf(await this.#mountOf(assumed), mount);
     if (version === undefined) return assumed;
     this.#versions.set(mount, version);
@@ -146,7 +147,7 @@ function isMisplaced(error: unknown): error is VaultFailure {
 }
 
 /** Where an entry lies, in the words of the configuration and of the API. */
-class KvPlace {
+export class KvPlace {
   readonly version: KvVersion;
   readonly encodedMount: string;
   readonly apiPath: string;
@@ -154,8 +155,11 @@ class KvPlace {
   readonly policyPath: string;
   readonly #mount: string;
   readonly #path: string;
+  readonly #isAssumed: boolean;
 
-  constructor(mount: string, path: string, version: KvVersion) {
+  /** `isAssumed`: the store did not tell the version. */
+  constructor(mount: string, path: string, version: KvVersion, isAssumed = false) {
+    this.#isAssumed = isAssumed;
     this.#mount = mount;
     this.#path = path;
     this.version = version;
@@ -176,7 +180,8 @@ class KvPlace {
 
   /** What a policy needs so that the entry may be read. */
   get stanza(): string {
-    return `path "${this.policyPath}" { capabilities = ["read"] }`;
+    const stanza = `path "${this.policyPath}" { capabilities = ["read"] }`;
+    return this.#isAssumed ? `${stanza} (or ${this.#mount}/${this.#path}, if that is KV version 1)` : stanza;
   }
 
   /** The meaning of 403, 404 and 405 on a read. */

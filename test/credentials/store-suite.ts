@@ -200,6 +200,37 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       expect(await inject("yes")).toEqual(["Authorization", `Bearer ${canary}`]);
     });
 
+    it("C27 says at start which paths a policy withholds, and reads the others", async () => {
+      await store.mountKv("plain", "1");
+      await store.putSecret("secret", "mcp/fine", { token: canary });
+      const { credentials, lines, inject } = await openByRole({
+        fine: bearerAt("mcp/fine"),
+        other: bearerAt("mcp/fine", "other"),
+        hidden: bearerAt("private/y"),
+        old: bearerAt("mcp/z", "token", "plain"),
+      });
+      await credentials.checkAccess();
+      const warnings = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "store policy lacks a path");
+      expect(warnings.map(({ cure }) => cure)).toEqual([
+        'grant path "secret/data/private/y" { capabilities = ["read"] }',
+        // Nothing of this mount is granted, so the store does not tell its version either.
+        'grant path "plain/data/mcp/z" { capabilities = ["read"] } (or plain/mcp/z, if that is KV version 1)',
+      ]);
+      expect(await inject("fine")).toEqual(["Authorization", `Bearer ${canary}`]);
+    });
+
+    it("C27 says at start that every path is granted, whatever the version of its mount", async () => {
+      await store.mountKv("granted", "1");
+      const rules = `${readAll} path "granted/mcp/*" { capabilities = ["read", "list"] }`;
+      const { roleId, secretId } = await store.enableApprole(rules);
+      const servers = { a: bearerAt("mcp/a"), b: bearerAt("mcp/b", "token", "granted") };
+      const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
+      onTestFinished(() => harness.credentials.close());
+      await harness.credentials.checkAccess();
+      expect(harness.lines.filter((line) => line.includes("lacks a path"))).toEqual([]);
+      expect(harness.lines.some((line) => line.includes("store grants every path"))).toBe(true);
+    });
+
     it("says how a login was refused", async () => {
       const { roleId } = await store.enableApprole(readAll);
       const wrong = open({

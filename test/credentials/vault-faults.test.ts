@@ -197,6 +197,18 @@ describe("a store that fails", () => {
     expect((await harness.failure()).code).toBe("wrong-kv-version");
   });
 
+  it.each([
+    ["sealed", { kind: "status", status: 503 }, "store-sealed"],
+    ["silent about capabilities", { kind: "status", status: 200, body: {} }, "store-bad-answer"],
+  ] as const)("is %s at start: that is logged, and nothing fails", async (_, fault, code) => {
+    const { harness } = await start();
+    store.fault = ({ path }) => (path === "sys/capabilities-self" ? fault : undefined);
+    await harness.credentials.checkAccess();
+    const line = harness.lines.find((text) => text.includes("store access not checked"));
+    expect(JSON.parse(line ?? "{}")).toMatchObject({ code });
+    expect(await harness.inject()).toEqual(["Authorization", `Bearer ${canary}`]);
+  });
+
   it("C27 gives a mount another version in mid run", async () => {
     const { roleId, secretId } = await store.enableApprole('path "kv/*" { capabilities = ["read"] }');
     const servers = { a: bearerAt("mcp/a", "token", "kv") };

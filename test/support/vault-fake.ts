@@ -268,6 +268,7 @@ export class VaultFake implements StoreUnderTest {
       this.#tokens.delete(id);
       return undefined;
     }
+    if (path === "sys/capabilities-self") return { data: capabilitiesOf(request.body["paths"], token.rules) };
     return this.#read(path, space, token);
   }
 
@@ -328,7 +329,7 @@ export class VaultFake implements StoreUnderTest {
 
   #read(path: string, space: Space, token: Token): unknown {
     const ui = /^sys\/internal\/ui\/mounts\/(.+)$/.exec(path)?.[1];
-    if (ui !== undefined) return describeMount(ui, space);
+    if (ui !== undefined) return describeMount(ui, space, token.rules);
     if (!isAllowed(path, token.rules))
       throw new Refusal(403, { errors: ["1 error occurred:\n\t* permission denied\n\n"] });
     const name = mountOf(path, space);
@@ -368,14 +369,21 @@ function isAllowed(path: string, rules: Token["rules"]): boolean {
   return rules.some((rule) => (rule.endsWith("*") ? path.startsWith(rule.slice(0, -1)) : path === rule));
 }
 
+function capabilitiesOf(paths: unknown, rules: Token["rules"]): Record<string, string[]> {
+  const granted = rules === "root" ? "root" : "read";
+  return Object.fromEntries((paths as string[]).map((path) => [path, [isAllowed(path, rules) ? granted : "deny"]]));
+}
+
 function mountOf(path: string, space: Space): string | undefined {
   return [...space.mounts.keys()].filter((name) => path.startsWith(`${name}/`)).sort((a, b) => b.length - a.length)[0];
 }
 
-function describeMount(path: string, space: Space): unknown {
+/** Told to those who may do something below the mount. */
+function describeMount(path: string, space: Space, rules: Token["rules"]): unknown {
   const name = mountOf(`${path}/`, space);
   const mount = name === undefined ? undefined : space.mounts.get(name);
-  if (mount === undefined) throw new Refusal(403, { errors: ["preflight capability check returned 403"] });
+  const isTold = rules === "root" || rules.some((rule) => rule.startsWith(`${name}/`));
+  if (mount === undefined || !isTold) throw new Refusal(403, { errors: ["preflight capability check returned 403"] });
   return { data: { path: `${name}/`, type: "kv", options: { version: mount.version } } };
 }
 
