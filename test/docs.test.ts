@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, onTestFinished } from "vitest";
 import { formatProblem, loadAny } from "../src/config/index.ts";
 import { readYamlBlocks } from "./support/yaml-blocks.ts";
 
@@ -28,6 +28,29 @@ describe.each(documents)("%s", (document) => {
     dir = mkdtempSync(join(tmpdir(), "postern-docs-"));
     for (const [file, content] of Object.entries(blocks)) writeFileSync(join(dir, file), content);
     const { loaded } = loadAny(join(dir, name));
+    expect(loaded.kind === "bad" ? loaded.problems.map(formatProblem) : []).toEqual([]);
+  });
+});
+
+describe("docs/credentials.md", () => {
+  const text = readFileSync(path("docs/credentials.md"), "utf8");
+  const sections = [...text.matchAll(/```yaml\n(vault:\n[\s\S]*?)```/g)].map(([, section = ""]) => section);
+  const methods = sections.map((section) => /method: (\w+)/.exec(section)?.[1]);
+
+  it("shows every login", () => {
+    expect(new Set(methods)).toEqual(new Set(["kubernetes", "jwt", "approle", "token", "cert", "agent"]));
+  });
+
+  it.each(sections)("shows a section without faults: %s", (section) => {
+    const dir = mkdtempSync(join(tmpdir(), "postern-docs-"));
+    onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
+    const rest = [
+      "relay: { url: wss://relay.example.com, tunnel: acme, token: { file: token } }",
+      "servers: { tickets: { url: http://tickets.internal:8080/mcp } }",
+      "policy: { version: 1, servers: { tickets: { tools: [get_ticket] } } }",
+    ];
+    writeFileSync(join(dir, "gateway.yaml"), `${section}\n${rest.join("\n")}\n`);
+    const { loaded } = loadAny(join(dir, "gateway.yaml"));
     expect(loaded.kind === "bad" ? loaded.problems.map(formatProblem) : []).toEqual([]);
   });
 });

@@ -60,6 +60,7 @@ export async function startGateway(
     throw error;
   });
   gateway.start();
+  void credentials.checkAccess();
   logger.info("gateway is dialling", { url: config.relay.url, tunnel: config.relay.tunnel, version: software });
   return {
     adminPort: admin.port,

@@ -15,8 +15,9 @@ import {
   wholeNumber,
 } from "./fields.ts";
 import { headerMap, headerName, headerPrefix, userName } from "./header-fields.ts";
-import { type LocalSource, localSource, type Source, source, vaultPath } from "./source.ts";
+import { type Source, source } from "./source.ts";
 import { type OAuthSettings, oauthSection } from "./token-fields.ts";
+import { type VaultSettings, vaultSection } from "./vault-section.ts";
 
 /** gateway.yaml (DESIGN 4.2) without the policy: every default set, paths absolute, durations in milliseconds. */
 export interface GatewaySettings {
@@ -48,23 +49,6 @@ export type AgentSettings =
       readonly keys: readonly { readonly name: string; readonly sha256: readonly string[] }[];
       readonly issuers: readonly (OAuthSettings & { readonly audience: string })[];
     };
-
-export interface VaultSettings {
-  readonly address: string;
-  readonly namespace: string | undefined;
-  /** Path of a PEM file. */
-  readonly ca: string | undefined;
-  readonly auth:
-    | { readonly method: "token"; readonly token: LocalSource }
-    | {
-        readonly method: "approle";
-        readonly roleId: string | LocalSource;
-        readonly secretId: LocalSource;
-        readonly mount: string;
-      };
-  readonly ttlMs: number;
-  readonly staleForMs: number;
-}
 
 export interface ServerSettings {
   readonly url: string;
@@ -179,44 +163,6 @@ function keyHashes() {
   });
 }
 
-function vaultSection(base: string) {
-  const auth = z.discriminatedUnion("method", [
-    section({ method: z.literal("token"), token: localSource(base) }),
-    section({
-      method: z.literal("approle"),
-      roleId: z.union([z.string().min(1), localSource(base)]),
-      secretId: localSource(base),
-      mount: vaultPath().optional(),
-    }),
-  ]);
-  return section({
-    address: address({ schemes: ["https", "http"], isPlainLocal: true, hasPath: false }),
-    namespace: namespaceName().optional(),
-    ca: filePath(base).optional(),
-    auth,
-    ttl: duration().optional(),
-    staleFor: duration({ zero: true }).optional(),
-  }).transform(
-    (file): VaultSettings => ({
-      address: file.address,
-      namespace: file.namespace,
-      ca: file.ca,
-      auth: authSettings(file.auth),
-      ttlMs: file.ttl ?? minute,
-      staleForMs: file.staleFor ?? 120 * minute,
-    }),
-  );
-}
-
-type AuthKeys =
-  | { method: "token"; token: LocalSource }
-  | { method: "approle"; roleId: string | LocalSource; secretId: LocalSource; mount?: string | undefined };
-
-function authSettings(auth: AuthKeys): VaultSettings["auth"] {
-  if (auth.method === "token") return { method: "token", token: auth.token };
-  return { method: "approle", roleId: auth.roleId, secretId: auth.secretId, mount: auth.mount ?? "approle" };
-}
-
 function serverSection(base: string) {
   const credential = z.discriminatedUnion("type", [
     section({ type: z.literal("bearer"), token: source(base) }),
@@ -232,12 +178,6 @@ function serverSection(base: string) {
     const { url, credential, onReflect } = file;
     if (credential?.type !== "header") return { url, credential, onReflect };
     return { url, credential: { ...credential, prefix: credential.prefix ?? "" }, onReflect };
-  });
-}
-
-function namespaceName() {
-  return textField({ minLength: 1 }, (raw, fail) => {
-    return /^[\x21-\x7e]+$/.test(raw) ? raw : fail("{} holds what no header may carry", "namespace: platform/team-a");
   });
 }
 

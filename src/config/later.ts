@@ -36,7 +36,6 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
     "servers.*.sse": httpServer,
     "servers.*.transport": httpServer,
     "servers.*.timeouts": "timeouts: { … } at the top of the file, for all servers",
-    "vault.auth.wrappedSecretId": "secretId: { file: /run/secrets/postern/secret-id }",
     "admin.token": 'admin: { listen: "127.0.0.1:9464" }',
   },
   relay: {
@@ -61,16 +60,9 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
 };
 
 const staticTypes = "type: bearer, basic, header or headers";
-const tokenOrAppRole = "method: approle or method: token";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
   gateway: {
-    "vault.auth.method": {
-      kubernetes: tokenOrAppRole,
-      jwt: tokenOrAppRole,
-      cert: tokenOrAppRole,
-      agent: tokenOrAppRole,
-    },
     "servers.*.credential.type": {
       oauthClientCredentials: staticTypes,
       oauthRefreshToken: staticTypes,

@@ -1,5 +1,6 @@
 import type { Clock, Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
+import { checkAccess, type Entry } from "./access-check.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import { type CredentialOptions, describeSource, type Source, type VaultOptions, type VaultSource } from "./options.ts";
@@ -10,7 +11,12 @@ import { TokenManager } from "./vault-auth.ts";
 import { KvReader, type KvRecord } from "./vault-kv.ts";
 import { createLogin } from "./vault-login.ts";
 import { encodePath } from "./vault-path.ts";
-import { createVaultTransport, type VaultTransport } from "./vault-transport.ts";
+import {
+  type ClientCertificate,
+  createVaultTransport,
+  type VaultTransport,
+  type VaultTransportOptions,
+} from "./vault-transport.ts";
 
 export interface CredentialsOptions {
   readonly vault?: VaultOptions | undefined;
@@ -29,6 +35,11 @@ export interface Credentials {
   forServer(server: string): ServerCredential;
   /** Any one secret of the configuration, such as the tunnel token. Rejects with `CredentialError`. */
   read(source: Source): Promise<Secret>;
+  /**
+   * Logs in to the store and logs as warnings which of the configured paths its policy withholds, with the stanza that is
+   * missing. Never rejects; without a store it does nothing. Call it once, when every source has been named.
+   */
+  checkAccess(): Promise<void>;
   /** Ends requests and timers; revokes a token that we logged in for, if the store answers within 2 s. */
   close(): Promise<void>;
 }
@@ -59,6 +70,7 @@ export function createCredentials(options: CredentialsOptions): Credentials {
       throw new CredentialError("not-configured", `server ${server} is not configured`, "name it under servers");
     },
     read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
+    checkAccess: async () => await store?.checkAccess(),
     close: async () => await store?.close(),
   };
 }
@@ -103,16 +115,17 @@ class Store {
   readonly #kv: KvReader;
   /** Keyed by encoded mount and path, in which a space cannot occur. */
   readonly #records = new Map<string, Cached<KvRecord>>();
+  readonly #entries = new Map<string, Entry>();
 
   constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
     const { clock, random, logger } = deps;
     this.#options = options;
     this.#deps = deps;
-    const { namespace, ca } = options;
-    this.#transport = createVaultTransport({ address: checkAddress(options.address), namespace, ca, clock });
-    const transport = this.#transport;
+    const connect = (): VaultTransport => createVaultTransport(transportOptions(options, clock, reader));
+    const transport = connect();
+    this.#transport = transport;
     this.#tokens = new TokenManager({
-      login: createLogin(options.auth, transport, reader),
+      login: createLogin(options.auth, { transport, reconnect: connect, reader, logger }),
       transport,
       clock,
       random,
@@ -127,6 +140,7 @@ class Store {
     const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
     const record = this.#records.get(key) ?? this.#cache(mount, path);
     this.#records.set(key, record);
+    this.#entries.set(key, { mount, path });
     return {
       read() {
         const value = record.get();
@@ -138,7 +152,7 @@ class Store {
 
   #cache(mount: string, path: string): Cached<KvRecord> {
     const { clock, random } = this.#deps;
-    const logger = this.#deps.logger.with({ store: this.#transport.address, path: `${mount}/data/${path}` });
+    const logger = this.#deps.logger.with({ store: this.#transport.address, path: `${mount}/${path}` });
     return new Cached({
       load: () => this.#kv.read(mount, path),
       freshMs: this.#options.ttlMs ?? defaultTtlMs,
@@ -151,10 +165,31 @@ class Store {
     });
   }
 
+  async checkAccess(): Promise<void> {
+    const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger: this.#deps.logger };
+    await checkAccess([...this.#entries.values()], deps);
+  }
+
   async close(): Promise<void> {
     await this.#tokens.close();
     await this.#transport.close();
   }
+}
+
+function transportOptions(options: VaultOptions, clock: Clock, reader: LocalReader): VaultTransportOptions {
+  const { namespace, ca, auth } = options;
+  if (auth.method === "agent") {
+    const { address } = auth.agent;
+    const isSocket = address.startsWith("unix:/");
+    return { address: isSocket ? address : checkAddress(address), namespace, ca, clock, sendsTokens: false };
+  }
+  const plain = { address: checkAddress(options.address), namespace, ca, clock };
+  if (auth.method !== "cert") return plain;
+  const clientCertificate = async (): Promise<ClientCertificate> => {
+    const [certificate, privateKey] = await Promise.all([reader.read(auth.certificate), reader.read(auth.privateKey)]);
+    return { cert: certificate.reveal(), key: privateKey.reveal() };
+  };
+  return { ...plain, clientCertificate };
 }
 
 /** The address as node-vault needs it; a token must not cross a network in the clear. */

@@ -16,6 +16,7 @@ export type CredentialErrorCode =
   | "store-bad-answer"
   | "login-denied"
   | "token-limited"
+  | "wrapping-refused"
   | "denied"
   | "not-found"
   | "deleted"

@@ -51,15 +51,49 @@ export interface TokenAuthOptions {
   readonly token: LocalSource;
 }
 
-export interface AppRoleAuthOptions {
+export type AppRoleAuthOptions = {
   readonly method: "approle";
   readonly roleId: string | LocalSource;
-  readonly secretId: LocalSource;
   /** Default `approle`. */
+  readonly mount?: string | undefined;
+} & (
+  | { readonly secretId: LocalSource }
+  /** A response-wrapping token in the place of the secret id itself. */
+  | { readonly wrappedSecretId: LocalSource }
+);
+
+/** A signed token that says who we are: the pod's, or one of any issuer that the store trusts. Read anew at every login. */
+export interface JwtAuthOptions {
+  readonly method: "kubernetes" | "jwt";
+  readonly role: string;
+  readonly jwt: LocalSource;
+  /** Default: the name of the method. */
   readonly mount?: string | undefined;
 }
 
-export type VaultAuthOptions = TokenAuthOptions | AppRoleAuthOptions;
+/** A TLS client certificate, read again for each new connection. The store is reached by https only. */
+export interface CertAuthOptions {
+  readonly method: "cert";
+  /** PEM; may hold the chain. */
+  readonly certificate: LocalSource;
+  readonly privateKey: LocalSource;
+  /** Default `cert`. */
+  readonly mount?: string | undefined;
+}
+
+/** A Vault Agent or Proxy beside us, which adds a token of its own to what we ask. */
+export interface AgentAuthOptions {
+  readonly method: "agent";
+  /** `unix:/path`, or `http://…` on loopback; the store is asked there, not at its own address. */
+  readonly agent: { readonly address: string };
+}
+
+export type VaultAuthOptions =
+  | TokenAuthOptions
+  | AppRoleAuthOptions
+  | JwtAuthOptions
+  | CertAuthOptions
+  | AgentAuthOptions;
 
 export interface VaultOptions {
   /** `https://…`, or `http://…` on loopback. */
@@ -79,5 +113,5 @@ export function describeSource(source: Source): string {
   if ("file" in source) return `file ${source.file}`;
   if ("env" in source) return `environment variable ${source.env}`;
   const { mount, path, field } = source.vault;
-  return `field ${field} of ${mount}/data/${path}`;
+  return `field ${field} of ${mount}/${path}`;
 }

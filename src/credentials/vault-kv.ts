@@ -7,7 +7,7 @@ import { asObject, type VaultAnswer, type VaultTransport } from "./vault-transpo
 
 const inconsistentRetryMs = 200;
 
-/** One version of a KV v2 entry. The fields stay inside; what comes out is wrapped. */
+/** One entry of a KV engine, in one version. The fields stay inside; what comes out is wrapped. */
 export class KvRecord {
   readonly #fields: Readonly<Record<string, unknown>>;
   readonly #place: string;
@@ -47,23 +47,50 @@ export interface KvReaderOptions {
   readonly clock: Clock;
 }
 
-/** Reads KV version 2; never caches. */
+/** Reads KV version 1 and 2; remembers which one a mount has, and nothing else. */
 export class KvReader {
   readonly #options: KvReaderOptions;
+  readonly #versions = new Map<string, KvVersion>();
 
   constructor(options: KvReaderOptions) {
     this.#options = options;
   }
 
-  /** The latest version of `path` in `mount`. Rejects with `CredentialError`. */
+  /** The entry at `path` in `mount`, in its latest version. Rejects with `CredentialError`. */
   async read(mount: string, path: string): Promise<KvRecord> {
-    const place = new KvPlace(mount, path);
+    const place = await this.place(mount, path);
     try {
       return recordOf(await this.#fetch(place), place);
     } catch (error) {
-      if (error instanceof VaultFailure && (error.status === 403 || error.status === 404 || error.status === 405)) {
-        throw place.explain(error, await this.#mountOf(place));
-      }
+      if (!isMisplaced(error)) throw explainFailure(error, this.#options.transport.address);
+      const info = await this.#mountOf(place);
+      const version = versionOf(info, mount);
+      if (version === undefined || version === place.version) throw place.explain(error, info);
+      this.#versions.set(mount, version);
+      return await this.#readAs(new KvPlace(mount, path, version), info);
+    }
+  }
+
+  /**
+   * Where the entry lies in the API. A mount that the store does not tell of is taken for version 2. Rejects with
+   * `CredentialError` when there is no token or no answer in time.
+   */
+  async place(mount: string, path: string): Promise<KvPlace> {
+    const known = this.#versions.get(mount);
+    if (known !== undefined) return new KvPlace(mount, path, known);
+    const assumed = new KvPlace(mount, path, "2", true);
+    const version = versionOf(await this.#mountOf(assumed), mount);
+    if (version === undefined) return assumed;
+    this.#versions.set(mount, version);
+    return new KvPlace(mount, path, version);
+  }
+
+  /** The mount is of another version than it was, or than we took it for. */
+  async #readAs(place: KvPlace, info: MountInfo | undefined): Promise<KvRecord> {
+    try {
+      return recordOf(await this.#fetch(place), place);
+    } catch (error) {
+      if (isMisplaced(error)) throw place.explain(error, info);
       throw explainFailure(error, this.#options.transport.address);
     }
   }
@@ -83,11 +110,12 @@ export class KvReader {
     }
   }
 
-  /** What the store itself says of the mount, to explain a failure; undefined when it does not tell. */
+  /** What the store itself says of the mount; undefined when it does not tell. */
   async #mountOf(place: KvPlace): Promise<MountInfo | undefined> {
     const { transport, tokens } = this.#options;
+    const token = await tokens.current();
     try {
-      const answer = await transport.read(`sys/internal/ui/mounts/${place.encodedMount}`, await tokens.current());
+      const answer = await transport.read(`sys/internal/ui/mounts/${place.encodedMount}`, token);
       const data = asObject(answer?.["data"]);
       const path = data?.["path"];
       // Only what is part of the configured path is repeated in a message.
@@ -95,29 +123,50 @@ export class KvReader {
       const isKv = data?.["type"] === "kv" || data?.["type"] === "generic";
       const version = asObject(data?.["options"])?.["version"] === "2" ? "2" : "1";
       return { path: path.replace(/\/$/, ""), version: isKv ? version : "other" };
-    } catch {
+    } catch (error) {
+      // Whoever waited once should not wait again for the read itself.
+      if (error instanceof VaultFailure && error.kind === "timeout") throw explainFailure(error, transport.address);
       return undefined;
     }
   }
 }
 
+type KvVersion = "1" | "2";
+
 interface MountInfo {
   readonly path: string;
-  readonly version: "1" | "2" | "other";
+  readonly version: KvVersion | "other";
+}
+
+function versionOf(info: MountInfo | undefined, mount: string): KvVersion | undefined {
+  return info?.path === mount && info.version !== "other" ? info.version : undefined;
+}
+
+function isMisplaced(error: unknown): error is VaultFailure {
+  return error instanceof VaultFailure && (error.status === 403 || error.status === 404 || error.status === 405);
 }
 
 /** Where an entry lies, in the words of the configuration and of the API. */
-class KvPlace {
+export class KvPlace {
+  readonly version: KvVersion;
   readonly encodedMount: string;
   readonly apiPath: string;
+  /** As a policy names it. */
+  readonly policyPath: string;
   readonly #mount: string;
   readonly #path: string;
+  readonly #isAssumed: boolean;
 
-  constructor(mount: string, path: string) {
+  /** `isAssumed`: the store did not tell the version. */
+  constructor(mount: string, path: string, version: KvVersion, isAssumed = false) {
+    this.#isAssumed = isAssumed;
     this.#mount = mount;
     this.#path = path;
+    this.version = version;
+    const between = version === "2" ? "/data/" : "/";
     this.encodedMount = encodePath(mount, "mount");
-    this.apiPath = `${this.encodedMount}/data/${encodePath(path, "path")}`;
+    this.apiPath = `${this.encodedMount}${between}${encodePath(path, "path")}`;
+    this.policyPath = `${mount}${between}${path}`;
   }
 
   /** Whether `mountPath`, which ends in a slash, is where this entry would be looked for. */
@@ -126,15 +175,19 @@ class KvPlace {
   }
 
   toString(): string {
-    return `${this.#mount}/data/${this.#path} (mount ${this.#mount}, KV version 2, path ${this.#path})`;
+    return `${this.policyPath} (mount ${this.#mount}, KV version ${this.version}, path ${this.#path})`;
+  }
+
+  /** What a policy needs so that the entry may be read. */
+  get stanza(): string {
+    const stanza = `path "${this.policyPath}" { capabilities = ["read"] }`;
+    return this.#isAssumed ? `${stanza} (or ${this.#mount}/${this.#path}, if that is KV version 1)` : stanza;
   }
 
   /** The meaning of 403, 404 and 405 on a read. */
   explain(failure: VaultFailure, mount: MountInfo | undefined): CredentialError {
     const { status, hint } = failure;
-    if (mount?.version === "1" || mount?.version === "other" || status === 405) {
-      return this.wrongVersion(mount?.version, status);
-    }
+    if (mount?.version === "other" || status === 405) return this.wrongVersion(status);
     if (hint === "version-deleted" || hint === "version-destroyed") {
       const word = hint === "version-destroyed" ? "destroyed" : "deleted";
       const message = `the latest version of ${this} is ${word}`;
@@ -147,11 +200,11 @@ class KvPlace {
         status,
       });
     }
-    if (hint === "kv-v2-path") return this.wrongVersion(undefined, status);
-    const doubled = this.#path.startsWith("data/") ? "; the path is written without data/" : "";
+    if (hint === "kv-v2-path") return this.wrongVersion(status);
+    const isDoubled = this.version === "2" && this.#path.startsWith("data/");
+    const doubled = isDoubled ? "; the path is written without data/" : "";
     if (status === 403) {
-      const stanza = `path "${this.#mount}/data/${this.#path}" { capabilities = ["read"] }`;
-      const cure = `grant ${stanza}, and check that the mount exists${doubled}`;
+      const cure = `grant ${this.stanza}, and check that the mount exists${doubled}`;
       return new CredentialError("denied", `the store denies ${this}`, cure, { status });
     }
     const where = hint === "no-mount" ? `no mount answers for ${this}` : `there is nothing at ${this}`;
@@ -160,12 +213,11 @@ class KvPlace {
     });
   }
 
-  wrongVersion(version: MountInfo["version"] | undefined, status?: number): CredentialError {
-    const found = version === "1" ? "is KV version 1" : "is no KV version 2 mount at this path";
+  wrongVersion(status?: number): CredentialError {
     return new CredentialError(
       "wrong-kv-version",
-      `mount ${this.#mount} ${found}; tried ${this}`,
-      `name the mount alone in mount, without data/, and enable version 2: bao kv enable-versioning ${this.#mount}`,
+      `mount ${this.#mount} is no KV mount of version ${this.version} at this path; tried ${this}`,
+      "name the mount of a KV engine alone in mount, without data/",
       { status },
     );
   }
@@ -174,11 +226,10 @@ class KvPlace {
 function recordOf(answer: VaultAnswer, place: KvPlace): KvRecord {
   const outer = asObject(answer?.["data"]);
   const fields = asObject(outer?.["data"]);
-  if (outer === undefined) {
-    throw new VaultFailure("bad-answer", "it has no data");
-  }
+  if (outer === undefined) throw new VaultFailure("bad-answer", "it has no data");
+  if (place.version === "1") return new KvRecord(outer, String(place));
   // Version 1 keeps the fields one level higher and has no metadata.
-  if (fields === undefined || asObject(outer["metadata"]) === undefined) throw place.wrongVersion(undefined);
+  if (fields === undefined || asObject(outer["metadata"]) === undefined) throw place.wrongVersion();
   return new KvRecord(fields, String(place));
 }
 

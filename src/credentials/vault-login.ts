@@ -1,10 +1,19 @@
 import { Secret } from "../lib/index.ts";
+import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
-import { type AppRoleAuthOptions, describeSource, type TokenAuthOptions, type VaultAuthOptions } from "./options.ts";
+import {
+  type AppRoleAuthOptions,
+  type CertAuthOptions,
+  describeSource,
+  type JwtAuthOptions,
+  type TokenAuthOptions,
+  type VaultAuthOptions,
+} from "./options.ts";
 import type { LocalReader } from "./sources.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
-import { encodePath } from "./vault-path.ts";
+import { encodePath, requirePlain } from "./vault-path.ts";
 import { asObject, type VaultAnswer, type VaultTransport } from "./vault-transport.ts";
+import { WrappedSecretId } from "./wrapped-secret.ts";
 
 /** A token as the store granted it. */
 export interface Grant {
@@ -21,9 +30,76 @@ export interface VaultLogin {
   readonly ownsToken: boolean;
 }
 
-export function createLogin(auth: VaultAuthOptions, transport: VaultTransport, reader: LocalReader): VaultLogin {
-  if (auth.method === "token") return { ownsToken: false, logIn: () => adoptToken(auth, transport, reader) };
-  return { ownsToken: true, logIn: () => logInByRole(auth, transport, reader) };
+export interface LoginDeps {
+  readonly transport: VaultTransport;
+  /** Another transport to the same store, whose connections are new. */
+  readonly reconnect: () => VaultTransport;
+  readonly reader: LocalReader;
+  readonly logger: Logger;
+}
+
+export function createLogin(auth: VaultAuthOptions, deps: LoginDeps): VaultLogin {
+  const { transport, reader } = deps;
+  switch (auth.method) {
+    case "token":
+      return { ownsToken: false, logIn: () => adoptToken(auth, transport, reader) };
+    case "agent":
+      return { ownsToken: false, logIn: () => Promise.resolve(agentGrant) };
+    case "cert":
+      return { ownsToken: true, logIn: () => logInByCertificate(auth, deps) };
+    case "approle": {
+      const prove = proverOfRole(auth, deps);
+      return { ownsToken: true, logIn: async () => await exchange(await prove(), transport) };
+    }
+    case "kubernetes":
+    case "jwt":
+      return { ownsToken: true, logIn: async () => await exchange(await proveByJwt(auth, reader), transport) };
+  }
+}
+
+/** Stands for the token that the agent adds; it is never sent. */
+const agentGrant: Grant = { token: new Secret("the agent's"), leaseMs: 0, renewable: false };
+
+/** A connection that is kept alive still shows the certificate of its beginning, hence a new one. */
+async function logInByCertificate(auth: CertAuthOptions, deps: LoginDeps): Promise<Grant> {
+  const { method, mount = method } = auth;
+  const cure = `check vault.auth.mount, and that a role there trusts the certificate of ${describeSource(auth.certificate)}, which may have expired`;
+  const transport = deps.reconnect();
+  try {
+    return await exchange({ method, mount, body: {}, cure }, transport);
+  } finally {
+    await transport.close();
+  }
+}
+
+/** What is shown to a login of the store to get a token. */
+interface Proof {
+  readonly method: string;
+  readonly mount: string;
+  readonly body: Readonly<Record<string, unknown>>;
+  /** What to look into when it is refused. */
+  readonly cure: string;
+}
+
+function proverOfRole(auth: AppRoleAuthOptions, deps: LoginDeps): () => Promise<Proof> {
+  const { reader } = deps;
+  const { method, mount = method, roleId } = auth;
+  const source = "secretId" in auth ? auth.secretId : auth.wrappedSecretId;
+  const wrapped = "secretId" in auth ? undefined : new WrappedSecretId(source, mount, deps);
+  const cure = `check vault.auth.mount, roleId and the secret id in ${describeSource(source)}, which may have expired or been used up`;
+  return async () => {
+    const role = typeof roleId === "string" ? roleId : (await reader.read(roleId)).reveal();
+    const secretId = await (wrapped?.read() ?? reader.read(source));
+    return { method, mount, body: { role_id: role, secret_id: secretId.reveal() }, cure };
+  };
+}
+
+async function proveByJwt(auth: JwtAuthOptions, reader: LocalReader): Promise<Proof> {
+  const { method, mount = method } = auth;
+  const jwt = await reader.read(auth.jwt);
+  requirePlain(jwt, describeSource(auth.jwt));
+  const cure = `check vault.auth.mount, that the role ${auth.role} exists and binds the subject and audience of the token in ${describeSource(auth.jwt)}, and that it has not expired`;
+  return { method, mount, body: { role: auth.role, jwt: jwt.reveal() }, cure };
 }
 
 /** A token made by somebody else: only the store knows its life. */
@@ -51,13 +127,10 @@ function tokenLeaseMs(data: VaultAnswer): unknown {
   return ttl === 0 && !isEndless ? 1 : ttl;
 }
 
-async function logInByRole(auth: AppRoleAuthOptions, transport: VaultTransport, reader: LocalReader): Promise<Grant> {
-  const mount = auth.mount ?? "approle";
-  const roleId = typeof auth.roleId === "string" ? auth.roleId : (await reader.read(auth.roleId)).reveal();
-  const secretId = (await reader.read(auth.secretId)).reveal();
+async function exchange(proof: Proof, transport: VaultTransport): Promise<Grant> {
   try {
-    const path = `auth/${encodePath(mount, "vault.auth.mount")}/login`;
-    const answer = await transport.write(path, { role_id: roleId, secret_id: secretId }, undefined);
+    const path = `auth/${encodePath(proof.mount, "vault.auth.mount")}/login`;
+    const answer = await transport.write(path, proof.body, undefined);
     const granted = asObject(answer?.["auth"]);
     const token = granted?.["client_token"];
     if (typeof token !== "string" || token === "") throw noGrant(transport.address);
@@ -68,14 +141,14 @@ async function logInByRole(auth: AppRoleAuthOptions, transport: VaultTransport, 
     if (!isRefusal(error)) throw explainFailure(error, transport.address);
     throw new CredentialError(
       "login-denied",
-      `store ${transport.address} refused the approle login at auth/${mount}`,
-      `check vault.auth.mount, roleId and the secret id in ${describeSource(auth.secretId)}, which may have expired or been used up`,
+      `store ${transport.address} refused the ${proof.method} login at auth/${proof.mount}`,
+      proof.cure,
       { status: error.status },
     );
   }
 }
 
-/** 400 is what the store says to a wrong role or secret id, 404 to a mount that is not there. */
+/** 400 is what the store says to a wrong role, secret id or signed token, 404 to a mount that is not there. */
 function isRefusal(error: unknown): error is VaultFailure {
   return error instanceof VaultFailure && (error.status === 400 || error.status === 403 || error.status === 404);
 }
@@ -98,12 +171,6 @@ function grantOf(token: Secret, data: VaultAnswer, leaseSeconds: unknown, addres
 export function renewedGrant(token: Secret, answer: VaultAnswer, address: string): Grant {
   const granted = asObject(answer?.["auth"]);
   return grantOf(token, granted, granted?.["lease_duration"], address);
-}
-
-/** What is no header value would be quoted by whoever fails to send it. */
-function requirePlain(token: Secret, place: string): void {
-  if (/^[\x21-\x7e]{1,8192}$/.test(token.reveal())) return;
-  throw new CredentialError("value-invalid", `${place} is no token`, "put the token alone there, on one line");
 }
 
 function noGrant(address: string): CredentialError {

@@ -1,3 +1,4 @@
+import type { Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
@@ -21,4 +22,10 @@ export function encodePath(path: string, name: string): string {
       return encodeURIComponent(segment);
     })
     .join("/");
+}
+
+/** What is no header value would be quoted by whoever fails to send it. */
+export function requirePlain(token: Secret, place: string): void {
+  if (/^[\x21-\x7e]{1,8192}$/.test(token.reveal())) return;
+  throw new CredentialError("value-invalid", `${place} is no token`, "put the token alone there, on one line");
 }

@@ -11,13 +11,25 @@ import { readFile } from "node:fs/promises";
 import nodeVault from "node-vault";
 import { Agent, buildConnector, type Dispatcher, request } from "undici";
 import type { Clock, Secret } from "../lib/index.ts";
+import { CredentialError } from "./errors.ts";
 import { VaultFailure, type VaultHint } from "./vault-failure.ts";
 
+export interface ClientCertificate {
+  /** PEM. */
+  readonly cert: string;
+  readonly key: string;
+}
+
 export interface VaultTransportOptions {
+  /** An origin, or `unix:` and the path of a socket. */
   readonly address: string;
   readonly namespace?: string | undefined;
   /** PEM file. */
   readonly ca?: string | undefined;
+  /** Asked for each new connection. */
+  readonly clientCertificate?: (() => Promise<ClientCertificate>) | undefined;
+  /** False where whatever listens adds a token of its own. */
+  readonly sendsTokens?: boolean;
   readonly clock: Clock;
   /** For one request from start to the last byte; default 10 s. */
   readonly deadlineMs?: number;
@@ -57,7 +69,7 @@ export function createVaultTransport(options: VaultTransportOptions): VaultTrans
   const sender = new Sender(options);
   const send = (hook: HookRequest): Promise<HookAnswer> => sender.send(hook);
   const client = nodeVault({
-    endpoint: options.address,
+    endpoint: socketOf(options.address) === undefined ? options.address : "http://localhost",
     debug: nothing,
     "request-promise": { defaults: () => send },
   });
@@ -98,7 +110,8 @@ class Sender {
     } catch (error) {
       if (this.#isClosed) throw new VaultFailure("aborted", "closed");
       if (end.signal.aborted) throw new VaultFailure("timeout", "no answer in time");
-      throw error instanceof VaultFailure ? error : new VaultFailure("unreachable", reasonOf(error));
+      if (error instanceof VaultFailure || error instanceof CredentialError) throw error;
+      throw new VaultFailure("unreachable", reasonOf(error));
     } finally {
       timer.cancel();
       this.#underWay.delete(end);
@@ -143,24 +156,39 @@ class Sender {
     };
     if (hook.json !== undefined) headers["content-type"] = "application/json";
     if (this.#options.namespace !== undefined) headers["x-vault-namespace"] = this.#options.namespace;
-    if (hook.call.token !== undefined) headers["x-vault-token"] = hook.call.token.reveal();
+    const { token } = hook.call;
+    if (token !== undefined && this.#options.sendsTokens !== false) headers["x-vault-token"] = token.reveal();
     return headers;
   }
 }
 
-/** Reads the CA file for each new connection, so that a rotated one counts without a restart. */
+/** Reads CA and client certificate for each new connection, so that a rotated one counts without a restart. */
 function connectorFor(options: VaultTransportOptions): buildConnector.connector {
   const timeout = options.deadlineMs ?? defaultDeadlineMs;
-  const { ca } = options;
+  const { ca, clientCertificate } = options;
+  const socketPath = socketOf(options.address);
   // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
   const strict = { timeout, rejectUnauthorized: true };
-  if (ca === undefined) return buildConnector(strict);
+  if (socketPath !== undefined) return buildConnector({ ...strict, socketPath });
+  if (ca === undefined && clientCertificate === undefined) return buildConnector(strict);
   return (target, callback) => {
-    readFile(ca).then(
-      (pem) => buildConnector({ ...strict, ca: pem })(target, callback),
-      () => callback(Object.assign(new Error("vault.ca cannot be read"), { code: "CA_FILE_UNREADABLE" }), null),
-    );
+    Promise.all([ca === undefined ? {} : readCa(ca), clientCertificate?.() ?? {}])
+      .then(([trust, own]) => buildConnector({ ...strict, ...trust, ...own })(target, callback))
+      // OpenSSL refuses what is no certificate, or no key to it, before it connects.
+      .catch((error: unknown) => callback(error as Error, null));
   };
+}
+
+async function readCa(file: string): Promise<{ readonly ca: Buffer }> {
+  try {
+    return { ca: await readFile(file) };
+  } catch {
+    throw Object.assign(new Error("vault.ca cannot be read"), { code: "CA_FILE_UNREADABLE" });
+  }
+}
+
+function socketOf(address: string): string | undefined {
+  return address.startsWith("unix:") ? address.slice("unix:".length) : undefined;
 }
 
 async function readCapped(body: Dispatcher.ResponseData["body"]): Promise<string> {

@@ -33,7 +33,11 @@ describe.each(["gateway", "relay", "policy"] as const)("%s", (kind: Exclude<Docu
     const known = Object.keys(expectations[kind]);
     expect(places.filter((place) => !known.includes(place) && !place.startsWith("vault.auth.roleId."))).toEqual([]);
     expect(
-      known.filter((place) => !places.includes(place) && !/\.(token|secretId|roleId)\.vault\./.test(place)),
+      known.filter(
+        (place) =>
+          !places.includes(place) &&
+          !/\.(token|secretId|wrappedSecretId|roleId|jwt|certificate|privateKey)\.vault\./.test(place),
+      ),
     ).toEqual([]);
   });
 

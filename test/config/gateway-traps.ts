@@ -196,27 +196,73 @@ export const gatewayTraps: readonly Trap[] = [
     says: [["4:19 `vault.address`: http:// is for loopback addresses only", "https://vault.internal:8200"]],
   },
   {
-    title: "an auth method of later versions",
-    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: kubernetes, role: x } }"),
-    says: [["4:55 `method: kubernetes` is not in this version yet", "method: approle or method: token"]],
+    title: "a client certificate without TLS",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: http://127.0.0.1:8200, auth: { method: cert, certificate: { file: c }, privateKey: { file: k } } }",
+    ),
+    says: [["4:19 `vault.address` must begin with https:// for a certificate to be shown", "https://127.0.0.1:8200"]],
+  },
+  {
+    title: "a private key in the file",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: cert, certificate: { file: c }, privateKey: supersecret } }",
+    ),
+    says: [
+      [
+        "4:99 `vault.auth.privateKey`: a secret is never written into this file",
+        "privateKey: { file: PATH }   or { env: NAME }",
+      ],
+    ],
+  },
+  {
+    title: "an agent elsewhere",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: agent, agent: { address: http://agent.internal:8100 } } }",
+    ),
+    says: [
+      [
+        "4:80 `vault.auth.agent.address` must be a unix socket or an address on loopback",
+        "address: unix:/run/vault-agent/agent.sock",
+      ],
+    ],
+  },
+  {
+    title: "a login by a pod's token without a role",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: kubernetes } }"),
+    says: [["4:45 `vault.auth.role` is missing", "role: postern"]],
+  },
+  {
+    title: "a signed token in the file",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: jwt, role: r, jwt: supersecret } }"),
+    says: [
+      ["4:74 `vault.auth.jwt`: a secret is never written into this file", "jwt: { file: PATH }   or { env: NAME }"],
+    ],
   },
   {
     title: "a misspelt auth method",
     yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: aprole } }"),
-    says: [["4:55 `vault.auth.method` must be token or approle", "method: approle"]],
+    says: [["4:55 `vault.auth.method` must be kubernetes, jwt, approle, token, cert or agent", "method: approle"]],
   },
   {
     title: "no auth method",
     yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { role: x } }"),
-    says: [["4:45 `vault.auth.method` is missing", "method: approle"]],
+    says: [["4:45 `vault.auth.method` is missing", "method: kubernetes"]],
   },
   {
-    title: "a wrapped secret id",
+    title: "a secret id twice",
     yaml: gatewayWith(
       4,
-      "vault: { address: https://v.internal, auth: { method: approle, roleId: r, wrappedSecretId: { file: t } } }",
+      "vault: { address: https://v.internal, auth: { method: approle, roleId: r, secretId: { file: s }, wrappedSecretId: { file: t } } }",
     ),
-    says: [["4:75 `wrappedSecretId` is not in this version yet", "secretId: { file: /run/secrets/postern/secret-id }"]],
+    says: [["4:115 `vault.auth.wrappedSecretId` stands beside secretId", "one of secretId and wrappedSecretId"]],
+  },
+  {
+    title: "no secret id",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: approle, roleId: r } }"),
+    says: [["4:45 `vault.auth.secretId` is missing", "secretId: { file: /run/secrets/postern/NAME }"]],
   },
   {
     title: "a Vault token in the file",

@@ -234,6 +234,50 @@ describe("gateway.yaml", () => {
     expect(loadGateway(yaml).servers["tickets"]?.url).toBe("http://t.internal/mcp?toolset=all");
   });
 
+  it.each(["kubernetes", "jwt"])("reads %s logins with the pod's token unless another is named", (method) => {
+    const load = (keys: string) =>
+      loadGateway(gatewayWith(4, `vault: { address: https://v.internal, auth: { method: ${method}, ${keys} } }`));
+    expect(load("role: r").vault?.auth).toEqual({
+      method,
+      role: "r",
+      jwt: { file: "/var/run/secrets/kubernetes.io/serviceaccount/token" },
+      mount: method,
+    });
+    expect(load("role: r, jwt: { env: J }, mount: a/b").vault?.auth).toEqual({
+      method,
+      role: "r",
+      jwt: { env: "J" },
+      mount: "a/b",
+    });
+  });
+
+  it.each([
+    ["unix:/run/agent.sock", "unix:/run/agent.sock"],
+    ["unix:///run/agent.sock", "unix:/run/agent.sock"],
+    ["http://127.0.0.1:8100/", "http://127.0.0.1:8100"],
+  ])("reads an agent at %s", (written, address) => {
+    const auth = `{ method: agent, agent: { address: "${written}" } }`;
+    const vault = loadGateway(gatewayWith(4, `vault: { address: https://v.internal, auth: ${auth} }`)).vault;
+    expect(vault?.auth).toEqual({ method: "agent", agent: { address } });
+  });
+
+  it("reads a client certificate", () => {
+    const auth = "{ method: cert, certificate: { env: C }, privateKey: { env: K } }";
+    const vault = loadGateway(gatewayWith(4, `vault: { address: https://v.internal, auth: ${auth} }`)).vault;
+    expect(vault?.auth).toEqual({
+      method: "cert",
+      certificate: { env: "C" },
+      privateKey: { env: "K" },
+      mount: "cert",
+    });
+  });
+
+  it("reads a wrapped secret id", () => {
+    const auth = "{ method: approle, roleId: r, wrappedSecretId: { env: W } }";
+    const vault = loadGateway(gatewayWith(4, `vault: { address: https://v.internal, auth: ${auth} }`)).vault;
+    expect(vault?.auth).toEqual({ method: "approle", roleId: "r", wrappedSecretId: { env: "W" }, mount: "approle" });
+  });
+
   it("reads approle and header credentials whole", () => {
     const approle =
       "vault: { address: https://v.internal, namespace: a/b, auth: { method: approle, roleId: r, secretId: { env: S } } }";

@@ -144,25 +144,50 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       });
     });
 
-    it("C27 recognises a mount of version 1", async () => {
-      await store.mountKv("old", "1");
-      await store.putSecret("old", "tickets", { token: canary });
-      await store.putSecret("old", "data/nested", { token: canary });
-      await store.putSecret("old", "data/alike", { data: { token: canary } });
-      const { roleId, secretId } = await store.enableApprole('path "old/*" { capabilities = ["read"] }');
+    it("C27 finds out the version of each mount, so that nobody has to name it", async () => {
+      for (const mount of ["old", "team/old"]) await store.mountKv(mount, "1");
+      await store.putSecret("old", "tickets", { token: `${canary}-1` });
+      await store.putSecret("old", "data/tickets", { data: { token: "wrong" }, metadata: {} });
+      await store.putSecret("team/old", "a/x y", { token: `${canary}-team` });
+      await store.putSecret("secret", "mcp/new", { token: `${canary}-2` });
+      const policy = 'path "old/tickets" { capabilities = ["read"] } path "team/old/*" { capabilities = ["read"] }';
+      const { roleId, secretId } = await store.enableApprole(`${policy} ${readAll}`);
       const servers = {
-        absent: bearerAt("tickets", "token", "old"),
-        present: bearerAt("nested", "token", "old"),
-        alike: bearerAt("alike", "token", "old"),
+        one: bearerAt("tickets", "token", "old"),
+        team: bearerAt("a/x y", "token", "team/old"),
+        two: bearerAt("mcp/new"),
       };
       const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
       onTestFinished(() => harness.credentials.close());
-      for (const server of ["absent", "present", "alike"]) {
-        expect(await harness.failure(server), server).toMatchObject({
-          code: "wrong-kv-version",
-          message: expect.stringContaining("old"),
-        });
-      }
+      expect(await harness.inject("one")).toEqual(["Authorization", `Bearer ${canary}-1`]);
+      expect(await harness.inject("team")).toEqual(["Authorization", `Bearer ${canary}-team`]);
+      expect(await harness.inject("two")).toEqual(["Authorization", `Bearer ${canary}-2`]);
+    });
+
+    it("C27 names mount, version and path in a mount of version 1 too", async () => {
+      await store.mountKv("dated", "1");
+      await store.putSecret("dated", "private/x", { token: canary });
+      await store.putSecret("dated", "mcp/odd", { token: "", number: 5 });
+      const { roleId, secretId } = await store.enableApprole('path "dated/mcp/*" { capabilities = ["read"] }');
+      const servers = {
+        absent: bearerAt("mcp/none", "token", "dated"),
+        doubled: bearerAt("data/mcp/odd", "token", "dated"),
+        deep: bearerAt("none", "token", "dated/mcp"),
+        empty: bearerAt("mcp/odd", "token", "dated"),
+        number: bearerAt("mcp/odd", "number", "dated"),
+      };
+      const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
+      onTestFinished(() => harness.credentials.close());
+      const absent = await harness.failure("absent");
+      expect(absent).toMatchObject({ code: "not-found", status: 404 });
+      expect(absent.message).toContain("dated/mcp/none (mount dated, KV version 1, path mcp/none)");
+      expect(await harness.failure("doubled")).toMatchObject({
+        code: "denied",
+        cure: expect.stringContaining('path "dated/data/mcp/odd" { capabilities = ["read"] }'),
+      });
+      expect((await harness.failure("deep")).cure).toBe("write mount: dated and path: mcp/none");
+      expect((await harness.failure("empty")).code).toBe("field-empty");
+      expect((await harness.failure("number")).code).toBe("field-not-string");
     });
 
     it("C27 says which policy is missing, and keeps the token", async () => {
@@ -173,6 +198,37 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       expect(error).toMatchObject({ code: "denied", status: 403 });
       expect(error.cure).toContain('path "secret/data/private/x" { capabilities = ["read"] }');
       expect(await inject("yes")).toEqual(["Authorization", `Bearer ${canary}`]);
+    });
+
+    it("C27 says at start which paths a policy withholds, and reads the others", async () => {
+      await store.mountKv("plain", "1");
+      await store.putSecret("secret", "mcp/fine", { token: canary });
+      const { credentials, lines, inject } = await openByRole({
+        fine: bearerAt("mcp/fine"),
+        other: bearerAt("mcp/fine", "other"),
+        hidden: bearerAt("private/y"),
+        old: bearerAt("mcp/z", "token", "plain"),
+      });
+      await credentials.checkAccess();
+      const warnings = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "store policy lacks a path");
+      expect(warnings.map(({ cure }) => cure)).toEqual([
+        'grant path "secret/data/private/y" { capabilities = ["read"] }',
+        // Nothing of this mount is granted, so the store does not tell its version either.
+        'grant path "plain/data/mcp/z" { capabilities = ["read"] } (or plain/mcp/z, if that is KV version 1)',
+      ]);
+      expect(await inject("fine")).toEqual(["Authorization", `Bearer ${canary}`]);
+    });
+
+    it("C27 says at start that every path is granted, whatever the version of its mount", async () => {
+      await store.mountKv("granted", "1");
+      const rules = `${readAll} path "granted/mcp/*" { capabilities = ["read", "list"] }`;
+      const { roleId, secretId } = await store.enableApprole(rules);
+      const servers = { a: bearerAt("mcp/a"), b: bearerAt("mcp/b", "token", "granted") };
+      const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
+      onTestFinished(() => harness.credentials.close());
+      await harness.credentials.checkAccess();
+      expect(harness.lines.filter((line) => line.includes("lacks a path"))).toEqual([]);
+      expect(harness.lines.some((line) => line.includes("store grants every path"))).toBe(true);
     });
 
     it("says how a login was refused", async () => {

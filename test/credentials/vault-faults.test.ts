@@ -197,6 +197,33 @@ describe("a store that fails", () => {
     expect((await harness.failure()).code).toBe("wrong-kv-version");
   });
 
+  it.each([
+    ["sealed", { kind: "status", status: 503 }, "store-sealed"],
+    ["silent about capabilities", { kind: "status", status: 200, body: {} }, "store-bad-answer"],
+  ] as const)("is %s at start: that is logged, and nothing fails", async (_, fault, code) => {
+    const { harness } = await start();
+    store.fault = ({ path }) => (path === "sys/capabilities-self" ? fault : undefined);
+    await harness.credentials.checkAccess();
+    const line = harness.lines.find((text) => text.includes("store access not checked"));
+    expect(JSON.parse(line ?? "{}")).toMatchObject({ code });
+    expect(await harness.inject()).toEqual(["Authorization", `Bearer ${canary}`]);
+  });
+
+  it("C27 gives a mount another version in mid run", async () => {
+    const { roleId, secretId } = await store.enableApprole('path "kv/*" { capabilities = ["read"] }');
+    const servers = { a: bearerAt("mcp/a", "token", "kv") };
+    const vault = byRole(store.address, roleId, { ttlMs: 1_000, staleForMs: 0 });
+    const harness = open({ vault, servers, env: { SECRET_ID: secretId }, clock });
+    opened.push(harness);
+    for (const version of ["1", "2", "1"] as const) {
+      await store.mountKv("kv", version);
+      await store.putSecret("kv", "mcp/a", { token: `of-version-${version}` });
+      expect(await harness.inject()).toEqual(["Authorization", `Bearer of-version-${version}`]);
+      clock.advance(2_000);
+    }
+    expect(store.count("sys/internal/ui/mounts/kv"), "asked at first, and when something is amiss").toBe(3);
+  });
+
   it("names a mount of its own invention: it is not repeated", async () => {
     const { harness, secrets } = await start();
     store.fault = (seen) => {
@@ -248,7 +275,8 @@ describe("the environment", () => {
     expect(process.env["DEBUG"]).toBe("node-vault");
     expect(said).not.toHaveBeenCalled();
     said.mockRestore();
-    expect(store.seen.map(({ path }) => path)).toEqual(["auth/approle/login", "secret/data/mcp/a"]);
+    const asked = ["auth/approle/login", "sys/internal/ui/mounts/secret", "secret/data/mcp/a"];
+    expect(store.seen.map(({ path }) => path)).toEqual(asked);
     expect(store.seen.filter(({ token, namespace }) => token === "stray-token" || namespace !== undefined)).toEqual([]);
     await closeServer(stray);
   });

@@ -61,7 +61,10 @@ interface Token {
 interface Space {
   readonly mounts: Map<string, Mount>;
   readonly roles: Role[];
+  readonly logins: Map<string, { accepts: (body: Record<string, unknown>) => boolean; role: LoginRole }>;
 }
+
+type LoginRole = Pick<Role, "rules" | "options">;
 
 class Refusal extends Error {
   readonly status: number;
@@ -83,6 +86,7 @@ export class VaultFake implements StoreUnderTest {
   readonly #now: () => number;
   readonly #spaces = new Map<string, Space>([["", freshSpace()]]);
   readonly #tokens = new Map<string, Token>();
+  readonly #wrappings = new Map<string, { path: string; data: Record<string, unknown> }>();
   #isSealed = false;
   #server: Server | undefined;
 
@@ -140,6 +144,29 @@ export class VaultFake implements StoreUnderTest {
     options: Record<string, unknown> = {},
   ): Promise<{ roleId: string; secretId: string }> {
     return this.#addRole("", rules, options);
+  }
+
+  /** Lets in whoever shows `accepts` the right body at auth/`mount`/login. */
+  enableLogin(
+    mount: string,
+    accepts: (body: Record<string, unknown>) => boolean,
+    rules: string,
+    options: Record<string, unknown> = {},
+  ): void {
+    this.#space("").logins.set(`auth/${mount}/login`, { accepts, role: { rules: parseRules(rules), options } });
+  }
+
+  /** A wrapping token for `data`, as if it were the answer of `path`. */
+  wrap(path: string, data: Record<string, unknown>): string {
+    const token = `s.${crypto.randomUUID()}`;
+    this.#wrappings.set(token, { path, data });
+    return token;
+  }
+
+  #wrapped(token: unknown): { path: string; data: Record<string, unknown> } {
+    const wrapping = this.#wrappings.get(String(token));
+    if (wrapping !== undefined) return wrapping;
+    throw new Refusal(400, { errors: ["wrapping token is not valid or does not exist"] });
   }
 
   async createToken(options: { ttlMs: number; rules: string; numUses?: number }): Promise<string> {
@@ -224,7 +251,16 @@ export class VaultFake implements StoreUnderTest {
     const namespace = request.namespace ?? "";
     const space = this.#space(namespace);
     const path = decodeURIComponent(request.path);
-    if (path === "auth/approle/login") return this.#logIn(request, namespace, space);
+    if (path === "sys/wrapping/lookup") return { data: { creation_path: this.#wrapped(request.body["token"]).path } };
+    if (path === "sys/wrapping/unwrap") {
+      const { data } = this.#wrapped(request.token);
+      this.#wrappings.delete(String(request.token));
+      return { data };
+    }
+    if (path === "auth/approle/login") return this.#grant(this.#roleOf(request, space), namespace);
+    const login = space.logins.get(path);
+    if (login?.accepts(request.body) === true) return this.#grant(login.role, namespace);
+    if (login !== undefined) throw new Refusal(400, { errors: ["error validating token: invalid signature"] });
     const [id, token] = this.#authenticate(request, namespace);
     if (path === "auth/token/lookup-self") return { data: this.#describe(id, token) };
     if (path === "auth/token/renew-self") return { data: null, auth: this.#renew(id, token) };
@@ -232,6 +268,7 @@ export class VaultFake implements StoreUnderTest {
       this.#tokens.delete(id);
       return undefined;
     }
+    if (path === "sys/capabilities-self") return { data: capabilitiesOf(request.body["paths"], token.rules) };
     return this.#read(path, space, token);
   }
 
@@ -243,11 +280,15 @@ export class VaultFake implements StoreUnderTest {
     return [id, token];
   }
 
-  #logIn(request: Seen, namespace: string, space: Space): unknown {
+  #roleOf(request: Seen, space: Space): Role {
     const role = space.roles.find(({ id }) => id === request.body["role_id"]);
     if (role === undefined || !role.secretIds.has(String(request.body["secret_id"]))) {
       throw new Refusal(400, { errors: ["invalid role or secret ID"] });
     }
+    return role;
+  }
+
+  #grant(role: LoginRole, namespace: string): unknown {
     const ttlMs = seconds(role.options["token_ttl"]) ?? 2_764_800_000;
     const isBatch = role.options["token_type"] === "batch";
     const token: Token = {
@@ -288,7 +329,7 @@ export class VaultFake implements StoreUnderTest {
 
   #read(path: string, space: Space, token: Token): unknown {
     const ui = /^sys\/internal\/ui\/mounts\/(.+)$/.exec(path)?.[1];
-    if (ui !== undefined) return describeMount(ui, space);
+    if (ui !== undefined) return describeMount(ui, space, token.rules);
     if (!isAllowed(path, token.rules))
       throw new Refusal(403, { errors: ["1 error occurred:\n\t* permission denied\n\n"] });
     const name = mountOf(path, space);
@@ -301,7 +342,7 @@ export class VaultFake implements StoreUnderTest {
 }
 
 function freshSpace(): Space {
-  return { mounts: new Map([["secret", { version: "2", entries: new Map() }]]), roles: [] };
+  return { mounts: new Map([["secret", { version: "2", entries: new Map() }]]), roles: [], logins: new Map() };
 }
 
 function endless(namespace: string, rules: Token["rules"]): Token {
@@ -328,14 +369,21 @@ function isAllowed(path: string, rules: Token["rules"]): boolean {
   return rules.some((rule) => (rule.endsWith("*") ? path.startsWith(rule.slice(0, -1)) : path === rule));
 }
 
+function capabilitiesOf(paths: unknown, rules: Token["rules"]): Record<string, string[]> {
+  const granted = rules === "root" ? "root" : "read";
+  return Object.fromEntries((paths as string[]).map((path) => [path, [isAllowed(path, rules) ? granted : "deny"]]));
+}
+
 function mountOf(path: string, space: Space): string | undefined {
   return [...space.mounts.keys()].filter((name) => path.startsWith(`${name}/`)).sort((a, b) => b.length - a.length)[0];
 }
 
-function describeMount(path: string, space: Space): unknown {
+/** Told to those who may do something below the mount. */
+function describeMount(path: string, space: Space, rules: Token["rules"]): unknown {
   const name = mountOf(`${path}/`, space);
   const mount = name === undefined ? undefined : space.mounts.get(name);
-  if (mount === undefined) throw new Refusal(403, { errors: ["preflight capability check returned 403"] });
+  const isTold = rules === "root" || rules.some((rule) => rule.startsWith(`${name}/`));
+  if (mount === undefined || !isTold) throw new Refusal(403, { errors: ["preflight capability check returned 403"] });
   return { data: { path: `${name}/`, type: "kv", options: { version: mount.version } } };
 }
 

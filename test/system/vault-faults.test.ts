@@ -76,6 +76,15 @@ describe.skipIf(binary === undefined)("vault faults", () => {
     expect((await echo("filed")).text).toContain("for filed");
   });
 
+  it("C27 says at start which path the policy withholds", async () => {
+    const warnings = (): string[] =>
+      (stack.gateway()?.stderr() ?? "").split("\n").filter((line) => line.includes("store policy lacks a path"));
+    await until(() => warnings().length > 0, "a warning");
+    expect(warnings().map((line) => (JSON.parse(line) as { path: string }).path)).toEqual([
+      "secret/data/private/denied",
+    ]);
+  });
+
   it("a sealed vault: servers that need it fail, others go on, the process stays up", async () => {
     await vault.bao.seal();
     await expectNoCredential("good");

@@ -1,0 +1,63 @@
+import type { Logger } from "../telemetry/index.ts";
+import { CredentialError } from "./errors.ts";
+import type { TokenManager } from "./vault-auth.ts";
+import { explainFailure } from "./vault-failure.ts";
+import type { KvPlace, KvReader } from "./vault-kv.ts";
+import { asObject, type VaultTransport } from "./vault-transport.ts";
+
+export interface AccessCheckDeps {
+  readonly transport: VaultTransport;
+  readonly tokens: TokenManager;
+  readonly kv: KvReader;
+  readonly logger: Logger;
+}
+
+/** An entry in the words of the configuration. */
+export interface Entry {
+  readonly mount: string;
+  readonly path: string;
+}
+
+/**
+ * Asks the store whether our token may read `entries`, before an agent needs one of them, and logs what a policy lacks.
+ * Never rejects: a store that is away now may be there when it counts.
+ */
+export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDeps): Promise<void> {
+  const { transport, logger } = deps;
+  const store = transport.address;
+  if (entries.length === 0) return;
+  try {
+    const denied = await findDenied(entries, deps);
+    for (const { policyPath: path, stanza } of denied) {
+      logger.warn("store policy lacks a path", { store, path, cure: `grant ${stanza}` });
+    }
+    if (denied.length === 0) logger.info("store grants every path", { store, count: entries.length });
+  } catch (error) {
+    const { code, message: reason, cure } = explainFailure(error, store);
+    if (code === "closed") return;
+    logger.warn("store access not checked", { store, code, reason, cure });
+  }
+}
+
+async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Promise<readonly KvPlace[]> {
+  const { transport, tokens, kv } = deps;
+  const places: KvPlace[] = [];
+  // One after the other, so that a mount is asked about once.
+  for (const { mount, path } of entries) places.push(await kv.place(mount, path));
+  const paths = places.map(({ policyPath }) => policyPath);
+  const answer = await transport.write("sys/capabilities-self", { paths }, await tokens.current());
+  const found = asObject(answer?.["data"]);
+  if (found === undefined) {
+    throw new CredentialError(
+      "store-bad-answer",
+      `store ${transport.address} does not tell our capabilities`,
+      'grant path "sys/capabilities-self" { capabilities = ["update"] }, as the default policy does',
+    );
+  }
+  return places.filter(({ policyPath }) => !mayRead(found[policyPath]));
+}
+
+function mayRead(capabilities: unknown): boolean {
+  if (!Array.isArray(capabilities)) return false;
+  return !capabilities.includes("deny") && (capabilities.includes("read") || capabilities.includes("root"));
+}
