@@ -14,6 +14,7 @@ import {
   urlName,
   wholeNumber,
 } from "./fields.ts";
+import { type ClientCredentialsSettings, clientCredentials } from "./grant-fields.ts";
 import { headerMap, headerName, headerPrefix, userName } from "./header-fields.ts";
 import { type LocalSource, localSource, type Source, source, vaultPath } from "./source.ts";
 import { type OAuthSettings, oauthSection } from "./token-fields.ts";
@@ -76,7 +77,8 @@ export type CredentialSettings =
   | { readonly type: "bearer"; readonly token: Source }
   | { readonly type: "header"; readonly name: string; readonly value: Source; readonly prefix: string }
   | { readonly type: "basic"; readonly username: string | Source; readonly password: Source }
-  | { readonly type: "headers"; readonly headers: { readonly [name: string]: string | Source } };
+  | { readonly type: "headers"; readonly headers: { readonly [name: string]: string | Source } }
+  | ClientCredentialsSettings;
 
 const minute = 60_000;
 const mebibyte = 1024 ** 2;
@@ -221,6 +223,7 @@ function serverSection(base: string) {
     section({ type: z.literal("header"), name: headerName(), value: source(base), prefix: headerPrefix().optional() }),
     section({ type: z.literal("basic"), username: userName(base), password: source(base) }),
     section({ type: z.literal("headers"), headers: headerMap(base) }),
+    clientCredentials(base),
   ]);
   return section({
     url: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true, later: ["unix", "stdio", "sse"] }),

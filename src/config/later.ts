@@ -61,7 +61,7 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
   cases: {},
 };
 
-const staticTypes = "type: bearer, basic, header or headers";
+const staticTypes = "type: bearer, basic, header, headers or oauthClientCredentials";
 const tokenOrAppRole = "method: approle or method: token";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
@@ -73,7 +73,6 @@ export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern
       agent: tokenOrAppRole,
     },
     "servers.*.credential.type": {
-      oauthClientCredentials: staticTypes,
       oauthRefreshToken: staticTypes,
       jwtBearer: staticTypes,
       githubApp: staticTypes,

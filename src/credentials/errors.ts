@@ -23,9 +23,15 @@ export type CredentialErrorCode =
   | "field-missing"
   | "field-empty"
   | "field-not-string"
+  | "endpoint-unreachable"
+  | "endpoint-timeout"
+  | "endpoint-redirects"
+  | "endpoint-failing"
+  | "endpoint-bad-answer"
+  | "grant-denied"
   | "closed";
 
-/** The store could not answer, which says nothing about the secret: an older value may still serve. */
+/** The store or token endpoint could not answer, which says nothing about the secret: an older value may still serve. */
 const awayCodes: ReadonlySet<CredentialErrorCode> = new Set([
   "store-unreachable",
   "store-timeout",
@@ -35,6 +41,11 @@ const awayCodes: ReadonlySet<CredentialErrorCode> = new Set([
   "store-rate-limited",
   "store-failing",
   "store-bad-answer",
+  "endpoint-unreachable",
+  "endpoint-timeout",
+  "endpoint-redirects",
+  "endpoint-failing",
+  "endpoint-bad-answer",
 ]);
 
 /**
@@ -68,4 +79,10 @@ export class CredentialError extends Error {
   get isAway(): boolean {
     return awayCodes.has(this.code);
   }
+}
+
+/** The system's or OpenSSL's name of an error, such as ECONNREFUSED: the only part of a foreign error that is kept. */
+export function reasonOf(error: unknown): string {
+  const code = typeof error === "object" && error !== null && "code" in error ? error.code : undefined;
+  return typeof code === "string" && /^[A-Z][A-Z0-9_]{1,63}$/.test(code) ? code : "connection failed";
 }

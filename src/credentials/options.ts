@@ -44,7 +44,28 @@ export interface HeadersOptions {
   readonly headers: Readonly<Record<string, string | Source>>;
 }
 
-export type CredentialOptions = BearerOptions | HeaderOptions | BasicOptions | HeadersOptions;
+/** Secrets that are sent as they were read. */
+export type StaticOptions = BearerOptions | HeaderOptions | BasicOptions | HeadersOptions;
+
+/** The client credentials grant (RFC 6749, 4.4) with a secret, or with a signed assertion (RFC 7523, 2.2). */
+export interface ClientCredentialsOptions {
+  readonly type: "oauthClientCredentials";
+  /** The endpoint itself, or the issuer whose metadata name it (RFC 8414). `https`, or `http` on loopback. */
+  readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly clientId: string | Source;
+  readonly client:
+    | { readonly auth: "basic" | "post"; readonly secret: Source }
+    | { readonly auth: "privateKeyJwt"; readonly privateKey: Source; readonly keyId: string };
+  readonly scope?: string | undefined;
+  /** RFC 8707. */
+  readonly resource?: string | undefined;
+  readonly audience?: string | undefined;
+}
+
+/** Secrets that buy short-lived access tokens, of which only the token is sent to the server. */
+export type GrantOptions = ClientCredentialsOptions;
+
+export type CredentialOptions = StaticOptions | GrantOptions;
 
 export interface TokenAuthOptions {
   readonly method: "token";

@@ -1,0 +1,107 @@
+import { z } from "zod";
+import { address } from "./addresses.ts";
+import { section, textField } from "./fields.ts";
+import { type Source, source } from "./source.ts";
+import { issuer, plainText } from "./token-fields.ts";
+
+/** Credentials whose secret buys an access token at an endpoint (DESIGN 4.2). */
+
+export interface ClientCredentialsSettings {
+  readonly type: "oauthClientCredentials";
+  readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly clientId: string | Source;
+  readonly client:
+    | { readonly auth: "basic" | "post"; readonly secret: Source }
+    | { readonly auth: "privateKeyJwt"; readonly privateKey: Source; readonly keyId: string };
+  readonly scope: string | undefined;
+  readonly resource: string | undefined;
+  readonly audience: string | undefined;
+}
+
+interface ClientKeys {
+  readonly clientSecret?: Source | undefined;
+  readonly privateKey?: Source | undefined;
+  readonly keyId?: string | undefined;
+  readonly clientAuth?: "basic" | "post" | "privateKeyJwt" | undefined;
+}
+
+/** What is wrong with keys that are right one by one: where, and what to write. */
+interface Clash {
+  readonly key: string;
+  readonly message: string;
+  readonly cure: string;
+}
+
+export function clientCredentials(base: string) {
+  return section({
+    type: z.literal("oauthClientCredentials"),
+    tokenEndpoint: endpoint().optional(),
+    issuer: issuer().optional(),
+    clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
+    clientSecret: source(base).optional(),
+    privateKey: source(base).optional(),
+    keyId: plainText("keyId: key-1").optional(),
+    clientAuth: z.enum(["basic", "post", "privateKeyJwt"]).optional(),
+    scope: scopes().optional(),
+    resource: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true }).optional(),
+    audience: plainText("audience: https://tickets.internal").optional(),
+  }).transform((file, ctx): ClientCredentialsSettings => {
+    const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
+    const client = clientOf(file);
+    const at = placeOf(tokenEndpoint, issuer);
+    for (const clash of [at, client]) if ("message" in clash) report(clash, ctx);
+    if ("message" in at || "message" in client) return z.NEVER;
+    return { type, at, clientId, client, scope, resource, audience };
+  });
+}
+
+function report({ key, message, cure }: Clash, ctx: z.RefinementCtx): void {
+  ctx.addIssue({ code: "custom", message, path: [key], params: { cure } });
+}
+
+function placeOf(
+  tokenEndpoint: string | undefined,
+  issuer: string | undefined,
+): { readonly tokenEndpoint: string } | { readonly issuer: string } | Clash {
+  if (tokenEndpoint === undefined) {
+    if (issuer !== undefined) return { issuer };
+    return { key: "tokenEndpoint", message: "missing", cure: "" };
+  }
+  if (issuer === undefined) return { tokenEndpoint };
+  return { key: "issuer", message: "{} stands beside `tokenEndpoint`", cure: "one of the two" };
+}
+
+function clientOf({
+  clientSecret,
+  privateKey,
+  keyId,
+  clientAuth,
+}: ClientKeys): ClientCredentialsSettings["client"] | Clash {
+  if (privateKey === undefined) {
+    if (clientSecret === undefined) return { key: "clientSecret", message: "missing", cure: "" };
+    if (keyId !== undefined)
+      return { key: "keyId", message: "{} belongs to a `privateKey`", cure: "the file without it" };
+    if (clientAuth !== "privateKeyJwt") return { auth: clientAuth ?? "basic", secret: clientSecret };
+    return { key: "clientAuth", message: "{} needs a `privateKey`", cure: "clientAuth: basic, or post" };
+  }
+  if (clientSecret !== undefined) {
+    return { key: "privateKey", message: "{} stands beside `clientSecret`", cure: "one of the two" };
+  }
+  if (keyId === undefined) return { key: "keyId", message: "missing", cure: "" };
+  if (clientAuth === undefined || clientAuth === "privateKeyJwt") return { auth: "privateKeyJwt", privateKey, keyId };
+  return { key: "clientAuth", message: "{} needs a `clientSecret`", cure: "clientAuth: privateKeyJwt" };
+}
+
+function endpoint() {
+  return address({ schemes: ["https", "http"], isPlainLocal: true, hasPath: true });
+}
+
+/** RFC 6749, section 3.3. */
+function scopes() {
+  const pattern = /^[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/;
+  return textField({ pattern: pattern.source }, (raw, fail) => {
+    return pattern.test(raw)
+      ? raw
+      : fail("{} must be scopes with one space between them", 'scope: "mcp:read mcp:write"');
+  });
+}
