@@ -1,12 +1,14 @@
 import { z } from "zod";
 import { address } from "./addresses.ts";
-import { section, textField } from "./fields.ts";
+import { scalar, section, textField } from "./fields.ts";
 import { type Source, source } from "./source.ts";
 import { issuer, plainText } from "./token-fields.ts";
 
 /** Credentials whose secret buys an access token at an endpoint (DESIGN 4.2). */
 
-export interface ClientCredentialsSettings {
+export type GrantSettings = ClientCredentialsSettings | JwtBearerSettings | GithubAppSettings;
+
+interface ClientCredentialsSettings {
   readonly type: "oauthClientCredentials";
   readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
   readonly clientId: string | Source;
@@ -16,6 +18,25 @@ export interface ClientCredentialsSettings {
   readonly scope: string | undefined;
   readonly resource: string | undefined;
   readonly audience: string | undefined;
+}
+
+interface JwtBearerSettings {
+  readonly type: "jwtBearer";
+  readonly tokenEndpoint: string;
+  readonly privateKey: Source;
+  readonly keyId?: string | undefined;
+  readonly claims: { readonly iss: string; readonly sub?: string | undefined; readonly aud?: string | undefined };
+  readonly scope?: string | undefined;
+}
+
+interface GithubAppSettings {
+  readonly type: "githubApp";
+  readonly appId: string;
+  readonly installationId: string;
+  readonly privateKey: Source;
+  readonly apiUrl?: string | undefined;
+  readonly permissions?: Readonly<Record<string, "read" | "write" | "admin">> | undefined;
+  readonly repositories?: readonly string[] | undefined;
 }
 
 interface ClientKeys {
@@ -52,6 +73,58 @@ export function clientCredentials(base: string) {
     for (const clash of [at, client]) if ("message" in clash) report(clash, ctx);
     if ("message" in at || "message" in client) return z.NEVER;
     return { type, at, clientId, client, scope, resource, audience };
+  });
+}
+
+export function jwtBearer(base: string) {
+  return section({
+    type: z.literal("jwtBearer"),
+    tokenEndpoint: endpoint(),
+    privateKey: source(base),
+    keyId: plainText("keyId: key-1").optional(),
+    claims: section({
+      iss: plainText("iss: postern@project.example.com"),
+      sub: plainText("sub: alice@example.com").optional(),
+      aud: plainText("aud: https://idp.example.com/token").optional(),
+    }),
+    scope: scopes().optional(),
+  });
+}
+
+export function githubApp(base: string) {
+  const right = z.enum(["read", "write", "admin"]);
+  return section({
+    type: z.literal("githubApp"),
+    appId: idOrNumber("appId: 12345"),
+    installationId: idOrNumber("installationId: 67890"),
+    privateKey: source(base),
+    apiUrl: endpoint().optional(),
+    permissions: z
+      .record(z.string().meta({ pattern: rightName.source }), right)
+      .refine((map) => Object.keys(map).every((name) => rightName.test(name)), {
+        message: "{} has a name that is none of a right",
+        params: { cure: "permissions: { issues: read, pull_requests: write }" },
+      })
+      .optional(),
+    repositories: z.array(repositoryName()).min(1).optional(),
+  });
+}
+
+const rightName = /^[a-z][a-z_]{0,63}$/;
+
+/** GitHub's ids are numbers, which people write with or without quotes; apps have a client id besides. */
+function idOrNumber(example: string): z.ZodType<string, unknown> {
+  const pattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+  return scalar({ anyOf: [{ type: "integer" }, { type: "string", pattern: pattern.source }] }, (raw, fail) => {
+    const id = typeof raw === "number" && Number.isSafeInteger(raw) && raw > 0 ? String(raw) : raw;
+    return typeof id === "string" && pattern.test(id) ? id : fail("{} is no id", example);
+  });
+}
+
+function repositoryName() {
+  return textField({ pattern: "^[A-Za-z0-9._-]{1,100}$" }, (raw, fail) => {
+    if (/^[A-Za-z0-9._-]{1,100}$/.test(raw)) return raw;
+    return fail("{} must be the name of a repository, without its owner", raw.split("/").at(-1) || "tickets");
   });
 }
 

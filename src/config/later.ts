@@ -61,7 +61,7 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
   cases: {},
 };
 
-const staticTypes = "type: bearer, basic, header, headers or oauthClientCredentials";
+const typesHere = "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp";
 const tokenOrAppRole = "method: approle or method: token";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
@@ -73,13 +73,11 @@ export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern
       agent: tokenOrAppRole,
     },
     "servers.*.credential.type": {
-      oauthRefreshToken: staticTypes,
-      jwtBearer: staticTypes,
-      githubApp: staticTypes,
-      tokenExchange: staticTypes,
-      mtls: staticTypes,
-      vaultDynamic: staticTypes,
-      vaultIdentity: staticTypes,
+      oauthRefreshToken: typesHere,
+      tokenExchange: typesHere,
+      mtls: typesHere,
+      vaultDynamic: typesHere,
+      vaultIdentity: typesHere,
     },
   },
   relay: {},

@@ -109,6 +109,17 @@ export function isSafeAddress(url: URL): boolean {
   return url.protocol === "https:" || (url.protocol === "http:" && isLoopback(url.hostname));
 }
 
+/** Throws `not-configured` for what is neither `https` nor on loopback, or holds user info. */
+export function checkAddress(address: string): URL {
+  const url = URL.canParse(address) ? new URL(address) : undefined;
+  if (url !== undefined && isSafeAddress(url) && url.username === "" && url.password === "") return url;
+  throw new CredentialError(
+    "not-configured",
+    "the address of a token endpoint or issuer cannot be used",
+    "write https://…, or http:// on loopback",
+  );
+}
+
 function isLoopback(host: string): boolean {
   return host === "localhost" || host === "[::1]" || /^127(?:\.\d{1,3}){3}$/.test(host);
 }

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import {
   type AuthorizationServer,
   allowInsecureRequests,
@@ -8,30 +9,47 @@ import {
   clientCredentialsGrantRequest,
   customFetch,
   discoveryRequest,
+  genericTokenEndpointRequest,
   PrivateKeyJwt,
   processClientCredentialsResponse,
   processDiscoveryResponse,
+  processGenericTokenEndpointResponse,
   type TokenEndpointResponse,
 } from "oauth4webapi";
 import type { Clock, Secret } from "../lib/index.ts";
-import { CredentialError } from "./errors.ts";
-import { badAnswer, isSafeAddress, type SendRequest } from "./grant-http.ts";
-import { type ClientCredentialsOptions, type CredentialOptions, describeSource, type GrantOptions } from "./options.ts";
-import { KeyReader } from "./private-key.ts";
+import { githubAppGrant } from "./github-app.ts";
+import { badAnswer, checkAddress, type SendRequest } from "./grant-http.ts";
+import {
+  type ClientCredentialsOptions,
+  type CredentialOptions,
+  describeSource,
+  type GrantOptions,
+  type JwtBearerOptions,
+} from "./options.ts";
+import { KeyReader, signAssertion } from "./private-key.ts";
 import { cutNewline } from "./shapes.ts";
 import type { Grant, IssuedToken } from "./token-reader.ts";
 
+const grantType = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+const assertionLifeS = 300;
 /** Of a token whose endpoint does not say how long it lives. */
 const unsaidLifeMs = 5 * 60_000;
 const metadataFreshMs = 3_600_000;
 
 export function isGrant(options: CredentialOptions): options is GrantOptions {
-  return options.type === "oauthClientCredentials";
+  return options.type === "oauthClientCredentials" || options.type === "jwtBearer" || options.type === "githubApp";
 }
 
 /** Throws `not-configured` for an address that is neither `https` nor on loopback. */
 export function grantOf(options: GrantOptions, clock: Clock): Grant {
-  return clientCredentialsGrant(options, clock);
+  switch (options.type) {
+    case "oauthClientCredentials":
+      return clientCredentialsGrant(options, clock);
+    case "jwtBearer":
+      return jwtBearerGrant(options, clock);
+    case "githubApp":
+      return githubAppGrant(options, clock);
+  }
 }
 
 function clientCredentialsGrant(options: ClientCredentialsOptions, clock: Clock): Grant {
@@ -49,14 +67,47 @@ function clientCredentialsGrant(options: ClientCredentialsOptions, clock: Clock)
     sources: typeof clientId === "string" ? [keySource] : [keySource, clientId],
     async obtain(secrets, send) {
       const [first, second] = secrets;
-      if (first === undefined) throw new TypeError("fewer secrets than sources");
-      const id = typeof clientId === "string" ? clientId : textOf(second);
-      const auth = await clientAuthOf(client, first, keys);
+      const id = typeof clientId === "string" ? clientId : textOf(secretOf(second));
+      const auth = await clientAuthOf(client, secretOf(first), keys);
       const as = await server.find(send);
       const request = requestOptions(send, server.isPlain);
       const whoAsks: Client = { client_id: id };
       const response = await clientCredentialsGrantRequest(as, whoAsks, auth, parameters, request);
       return toToken(await processClientCredentialsResponse(as, whoAsks, response), server.place);
+    },
+  };
+}
+
+/**
+ * Nobody but the assertion says who asks. Google reads the scope within the assertion, others beside it (RFC 7521, 4.1).
+ */
+function jwtBearerGrant(options: JwtBearerOptions, clock: Clock): Grant {
+  const { tokenEndpoint, claims, scope, keyId, privateKey } = options;
+  const server = new ServerFinder({ tokenEndpoint }, clock);
+  const keys = new KeyReader(describeSource(privateKey));
+  const nobody: Client = { client_id: claims.iss };
+  return {
+    place: server.place,
+    sources: [privateKey],
+    async obtain([secret], send) {
+      const key = await keys.read(secretOf(secret));
+      const assertion = await signAssertion(key, clock, {
+        keyId,
+        agoS: 0,
+        lifeS: assertionLifeS,
+        claims: {
+          iss: claims.iss,
+          aud: claims.aud ?? tokenEndpoint,
+          ...(claims.sub === undefined ? {} : { sub: claims.sub }),
+          jti: randomUUID(),
+          ...(scope === undefined ? {} : { scope }),
+        },
+      });
+      const as = await server.find(send);
+      const parameters = { assertion, ...(scope === undefined ? {} : { scope }) };
+      const request = requestOptions(send, server.isPlain);
+      const response = await genericTokenEndpointRequest(as, nobody, () => undefined, grantType, parameters, request);
+      return toToken(await processGenericTokenEndpointResponse(as, nobody, response), server.place);
     },
   };
 }
@@ -73,8 +124,13 @@ async function clientAuthOf(
   return client.auth === "post" ? ClientSecretPost(textOf(secret)) : ClientSecretBasic(textOf(secret));
 }
 
-function textOf(secret: Secret | undefined): string {
-  return cutNewline(secret?.reveal() ?? "");
+function secretOf(secret: Secret | undefined): Secret {
+  if (secret === undefined) throw new TypeError("fewer secrets than sources");
+  return secret;
+}
+
+function textOf(secret: Secret): string {
+  return cutNewline(secret.reveal());
 }
 
 /** The OAuth library's requests through ours; `isPlain` only for a configured address on loopback. */
@@ -136,14 +192,4 @@ class ServerFinder {
     const response = first.status === 404 ? await discoveryRequest(issuer, { algorithm: "oidc", ...request }) : first;
     return await processDiscoveryResponse(issuer, response);
   }
-}
-
-function checkAddress(address: string): URL {
-  const url = URL.canParse(address) ? new URL(address) : undefined;
-  if (url !== undefined && isSafeAddress(url) && url.username === "" && url.password === "") return url;
-  throw new CredentialError(
-    "not-configured",
-    "the address of a token endpoint or issuer cannot be used",
-    "write https://…, or http:// on loopback",
-  );
 }

@@ -62,8 +62,37 @@ export interface ClientCredentialsOptions {
   readonly audience?: string | undefined;
 }
 
+/** A signed assertion as the grant itself (RFC 7523, 2.1), as Google's service accounts use it. */
+export interface JwtBearerOptions {
+  readonly type: "jwtBearer";
+  readonly tokenEndpoint: string;
+  readonly privateKey: Source;
+  readonly keyId?: string | undefined;
+  /** `aud` is the token endpoint unless it is given. */
+  readonly claims: {
+    readonly iss: string;
+    readonly sub?: string | undefined;
+    readonly aud?: string | undefined;
+  };
+  readonly scope?: string | undefined;
+}
+
+/** Installation tokens of a GitHub App. */
+export interface GithubAppOptions {
+  readonly type: "githubApp";
+  /** The app's id or client id. */
+  readonly appId: string;
+  readonly installationId: string;
+  readonly privateKey: Source;
+  /** Default `https://api.github.com`. */
+  readonly apiUrl?: string | undefined;
+  /** Fewer rights than the installation has, by name. */
+  readonly permissions?: Readonly<Record<string, string>> | undefined;
+  readonly repositories?: readonly string[] | undefined;
+}
+
 /** Secrets that buy short-lived access tokens, of which only the token is sent to the server. */
-export type GrantOptions = ClientCredentialsOptions;
+export type GrantOptions = ClientCredentialsOptions | JwtBearerOptions | GithubAppOptions;
 
 export type CredentialOptions = StaticOptions | GrantOptions;
 

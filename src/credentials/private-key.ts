@@ -1,6 +1,6 @@
 import { createPrivateKey, type KeyObject, webcrypto } from "node:crypto";
-import type { CryptoKey } from "jose";
-import type { Secret } from "../lib/index.ts";
+import { type CryptoKey, type JWTPayload, SignJWT } from "jose";
+import type { Clock, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
 
 export interface SigningKey {
@@ -63,6 +63,27 @@ function algorithmOf(object: KeyObject, place: string) {
   const curve = type === "ec" ? ecAlgorithms[details?.namedCurve ?? ""] : undefined;
   if (curve === undefined) throw invalid(place, "holds a key of a kind that is not used for signing");
   return { alg: curve.alg, params: { name: "ECDSA", namedCurve: curve.namedCurve } };
+}
+
+interface AssertionParts {
+  readonly claims: JWTPayload;
+  readonly keyId?: string | undefined;
+  /** How long ago it claims to be made, for servers whose clock is behind. */
+  readonly agoS: number;
+  /** From now. */
+  readonly lifeS: number;
+}
+
+/** A JWT that says `claims` for a short while. */
+export async function signAssertion(
+  { key, alg }: SigningKey,
+  clock: Clock,
+  { claims, keyId, agoS, lifeS }: AssertionParts,
+): Promise<string> {
+  const nowS = Math.floor(clock.wall() / 1_000);
+  return await new SignJWT({ ...claims, iat: nowS - agoS, exp: nowS + lifeS })
+    .setProtectedHeader({ alg, typ: "JWT", ...(keyId === undefined ? {} : { kid: keyId }) })
+    .sign(key);
 }
 
 function invalid(place: string, what: string): CredentialError {

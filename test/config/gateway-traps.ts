@@ -277,7 +277,7 @@ export const gatewayTraps: readonly Trap[] = [
     says: [
       [
         "2:71 `type: tokenExchange` is not in this version yet",
-        "type: bearer, basic, header, headers or oauthClientCredentials",
+        "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp",
       ],
     ],
   },
@@ -329,6 +329,38 @@ export const gatewayTraps: readonly Trap[] = [
       "type: oauthClientCredentials, issuer: https://i.com, clientId: x, clientSecret: { env: B }, keyId: k",
     ),
     says: [["2:164 `servers.tickets.credential.keyId` belongs to a `privateKey`", "the file without it"]],
+  },
+  {
+    title: "an assertion without claims",
+    yaml: withCredential("type: jwtBearer, tokenEndpoint: https://i.com/t, privateKey: { env: B }"),
+    says: [["2:63 `servers.tickets.credential.claims` is missing", "claims: { iss: postern@project.example.com }"]],
+  },
+  {
+    title: "an app with a repository's owner, an unknown right and no id",
+    yaml: withCredential(
+      "type: githubApp, appId: '', installationId: 1.5, privateKey: { env: B }, permissions: { issues: all }, repositories: [acme/tickets]",
+    ),
+    says: [
+      ["2:89 `servers.tickets.credential.appId` is no id", "appId: 12345"],
+      ["2:109 `servers.tickets.credential.installationId` is no id", "installationId: 67890"],
+      ["2:161 `servers.tickets.credential.permissions.issues` must be read, write or admin", "issues: read"],
+      [
+        "2:183 `servers.tickets.credential.repositories[0]` must be the name of a repository, without its owner",
+        "tickets",
+      ],
+    ],
+  },
+  {
+    title: "an app with a right of no such name",
+    yaml: withCredential(
+      'type: githubApp, appId: 1, installationId: 2, privateKey: { env: B }, permissions: { "Issues!": read }',
+    ),
+    says: [
+      [
+        "2:148 `servers.tickets.credential.permissions` has a name that is none of a right",
+        "permissions: { issues: read, pull_requests: write }",
+      ],
+    ],
   },
   {
     title: "a client secret in the file, and a token endpoint in the clear",
@@ -485,7 +517,7 @@ export const gatewayTraps: readonly Trap[] = [
     yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { type: Bearer } } }"),
     says: [
       [
-        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers or oauthClientCredentials",
+        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp",
         "type: bearer",
       ],
     ],

@@ -1,9 +1,15 @@
 /** Credentials that buy access tokens, against a scripted token endpoint on loopback. */
+import { createPrivateKey } from "node:crypto";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { inspect } from "node:util";
 import { exportJWK, exportPKCS8, generateKeyPair, jwtVerify } from "jose";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { loadGatewayConfig } from "../../src/config/index.ts";
 import type { CredentialOptions, Injection } from "../../src/credentials/index.ts";
+import { writeConfig } from "../config/traps.ts";
 import { findLeaks } from "../support/canary.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { json, TokenEndpoint } from "../support/token-endpoint.ts";
@@ -122,6 +128,157 @@ describe("oauthClientCredentials", () => {
       expect(() => start(client({ at: { tokenEndpoint } }))).toThrow("address of a token endpoint");
     },
   );
+});
+
+describe("jwtBearer", () => {
+  const claims = { iss: "svc@project.example.com", sub: "alice@example.com" };
+
+  async function started(more: object = {}, alg = "RS256") {
+    const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true });
+    const options = { type: "jwtBearer", tokenEndpoint: endpoint.url, privateKey: { env: "KEY" }, claims, ...more };
+    return { harness: start(options as CredentialOptions, { KEY: await exportPKCS8(privateKey) }), publicKey };
+  }
+
+  it("buys a token with an assertion and nothing else", async () => {
+    const { harness, publicKey } = await started({ keyId: "key-1", scope: "drive.readonly" });
+    expect(await harness.inject()).toEqual(["Authorization", "Bearer token-1"]);
+    const { form, headers } = endpoint.only;
+    expect([...form.keys()].sort()).toEqual(["assertion", "grant_type", "scope"]);
+    expect(form.get("grant_type")).toBe("urn:ietf:params:oauth:grant-type:jwt-bearer");
+    expect(headers.authorization).toBeUndefined();
+    const currentDate = new Date(clock.wall());
+    const { payload, protectedHeader } = await jwtVerify(String(form.get("assertion")), publicKey, { currentDate });
+    const nowS = Math.floor(clock.wall() / 1_000);
+    expect(payload).toEqual({
+      ...claims,
+      aud: endpoint.url,
+      scope: "drive.readonly",
+      iat: nowS,
+      exp: nowS + 300,
+      jti: expect.stringMatching(/^[0-9a-f-]{36}$/),
+    });
+    expect(protectedHeader).toEqual({ alg: "RS256", typ: "JWT", kid: "key-1" });
+  });
+
+  it("has no subject, scope or key id that was not configured, and the audience that was", async () => {
+    const { harness, publicKey } = await started({ claims: { iss: "svc", aud: "https://idp.internal" } }, "ES256");
+    await harness.inject();
+    const { form } = endpoint.only;
+    const currentDate = new Date(clock.wall());
+    const { payload, protectedHeader } = await jwtVerify(String(form.get("assertion")), publicKey, { currentDate });
+    expect(Object.keys(payload).sort()).toEqual(["aud", "exp", "iat", "iss", "jti"]);
+    expect(payload.aud).toBe("https://idp.internal");
+    expect(protectedHeader).toEqual({ alg: "ES256", typ: "JWT" });
+    expect(form.has("scope")).toBe(false);
+  });
+
+  it("tries once more with a key that was rotated, and not with the same one", async () => {
+    const { privateKey } = await generateKeyPair("ES256", { extractable: true });
+    const folder = mkdtempSync(join(tmpdir(), "postern-grants-"));
+    const file = join(folder, "key");
+    writeFileSync(file, await exportPKCS8(privateKey), { mode: 0o600 });
+    try {
+      const options = { type: "jwtBearer", tokenEndpoint: endpoint.url, privateKey: { file }, claims } as const;
+      const harness = start(options);
+      endpoint.answer = (res) => endpoint.grant(res, { expires_in: 0 });
+      await harness.inject();
+      const younger = await generateKeyPair("ES256", { extractable: true });
+      writeFileSync(file, await exportPKCS8(younger.privateKey));
+      endpoint.answer = (res, { form }) => {
+        void jwtVerify(String(form.get("assertion")), younger.publicKey, { currentDate: new Date(clock.wall()) }).then(
+          () => endpoint.grant(res),
+          () => json(res, 400, { error: "invalid_grant" }),
+        );
+      };
+      // The file was read within the last second: the old key goes out first.
+      expect((await harness.inject())[1]).toBe("Bearer token-2");
+      expect(endpoint.asked).toHaveLength(3);
+      endpoint.answer = (res) => json(res, 400, { error: "invalid_grant" });
+      clock.advance(hour);
+      expect((await harness.failure()).message).toContain("400 invalid_grant");
+      expect(endpoint.asked).toHaveLength(4);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
+
+describe("githubApp", () => {
+  async function started(more: object = {}) {
+    const { privateKey, publicKey } = await generateKeyPair("RS256", { extractable: true });
+    const key = createPrivateKey(await exportPKCS8(privateKey)).export({ type: "pkcs1", format: "pem" });
+    const options = {
+      type: "githubApp",
+      appId: "12345",
+      installationId: "67890",
+      privateKey: { env: "KEY" },
+      apiUrl: `${endpoint.base}/api/v3/`,
+      ...more,
+    };
+    return { harness: start(options as CredentialOptions, { KEY: String(key) }), publicKey };
+  }
+
+  function install(res: ServerResponse, token: string, lifeMs = hour, skewMs = 0): void {
+    const now = clock.wall() + skewMs;
+    const body = { token, expires_at: new Date(now + lifeMs).toISOString() };
+    json(res, 201, body, { date: new Date(now).toUTCString() });
+  }
+
+  it("buys an installation token, of any length, with an assertion of the app", async () => {
+    const token = `ghs_12345_${"x".repeat(600)}`;
+    endpoint.answer = (res) => install(res, token);
+    const { harness, publicKey } = await started({ permissions: { issues: "read" }, repositories: ["tickets"] });
+    expect(await harness.inject()).toEqual(["Authorization", `Bearer ${token}`]);
+    const { method, path, headers, body } = endpoint.only;
+    expect([method, path]).toEqual(["POST", "/api/v3/app/installations/67890/access_tokens"]);
+    expect(JSON.parse(body)).toEqual({ permissions: { issues: "read" }, repositories: ["tickets"] });
+    expect([headers.accept, headers["user-agent"]]).toEqual(["application/vnd.github+json", "postern"]);
+    const currentDate = new Date(clock.wall());
+    const { payload } = await jwtVerify(String(headers.authorization).slice(7), publicKey, { currentDate });
+    const nowS = Math.floor(clock.wall() / 1_000);
+    expect(payload).toEqual({ iss: "12345", iat: nowS - 60, exp: nowS + 480 });
+    expect(Number(payload.exp) - Number(payload.iat)).toBeLessThanOrEqual(600);
+  });
+
+  it("believes the server's clock about the end of a token", async () => {
+    endpoint.answer = (res) => install(res, "ghs_one", hour, -2 * hour);
+    const { harness } = await started();
+    await harness.inject();
+    clock.advance(hour - 70_000);
+    await harness.inject();
+    expect(endpoint.asked).toHaveLength(1);
+  });
+
+  it.each<[number, object, Record<string, string>, string, string]>([
+    [401, { message: "secret-words-of-github" }, {}, "grant-denied", "401"],
+    [403, { message: "secret-words-of-github" }, { "retry-after": "60" }, "endpoint-failing", "limits our rate"],
+    [404, { message: "secret-words-of-github" }, {}, "grant-denied", "knows no installation 67890"],
+    [422, { message: "secret-words-of-github" }, {}, "grant-denied", "422"],
+    [502, { message: "secret-words-of-github" }, {}, "endpoint-failing", "502"],
+    [201, { token: "secret-words-of-github" }, {}, "endpoint-bad-answer", "no token"],
+    [
+      201,
+      { token: "secret-words of-github", expires_at: "2099-01-01T00:00:00Z" },
+      {},
+      "endpoint-bad-answer",
+      "no token",
+    ],
+    [201, ["secret-words-of-github"], {}, "endpoint-bad-answer", "no token"],
+  ])("explains %i with %j without quoting it", async (status, body, headers, code, words) => {
+    endpoint.answer = (res) => json(res, status, body, headers);
+    const { harness } = await started();
+    const failure = await harness.failure();
+    expect([failure.code, failure.message]).toEqual([code, expect.stringContaining(words)]);
+    expect(inspect(failure, { depth: 9, showHidden: true }) + harness.lines.join("")).not.toContain("secret-words");
+  });
+
+  it("takes no key that GitHub would not take", async () => {
+    const { privateKey } = await generateKeyPair("ES256", { extractable: true });
+    const options = { type: "githubApp", appId: "1", installationId: "2", privateKey: { env: "KEY" } } as const;
+    const harness = start({ ...options, apiUrl: endpoint.base }, { KEY: await exportPKCS8(privateKey) });
+    expect((await harness.failure()).message).toContain("RSA keys only");
+    expect(endpoint.asked).toEqual([]);
+  });
 });
 
 describe("the life of a token", () => {
@@ -315,4 +472,26 @@ describe("an endpoint that gives no token", () => {
     expect(inspect(failure, { depth: 9 })).not.toContain("not-a-key");
     expect(endpoint.asked).toEqual([]);
   });
+});
+
+it("docs/credentials-oauth.md: every example loads and makes a credential", () => {
+  const blocks = [
+    ...readFileSync("docs/credentials-oauth.md", "utf8").matchAll(/```yaml\nservers:\n {2}(\w+):\n[\s\S]*?```/g),
+  ];
+  expect(blocks).toHaveLength(3);
+  for (const [block, server = ""] of blocks) {
+    const policy = `policy: { version: 1, servers: { ${server}: { tools: [a] } } }`;
+    const vault = "vault: { address: https://v.internal, auth: { method: token, token: { env: T } } }";
+    const relay = "relay: { url: wss://r.example.com, tunnel: acme, token: { env: R } }";
+    const yaml = [relay, vault, policy, block.replaceAll(/```(?:yaml)?/g, "")].join("\n");
+    const loaded = loadGatewayConfig(writeConfig("gateway.yaml", yaml));
+    expect(loaded.kind === "bad" ? loaded.problems : loaded.warnings).toEqual([]);
+    if (loaded.kind === "bad") return;
+    const credential = loaded.config.servers[server]?.credential;
+    const { vault: store } = loaded.config;
+    if (store === undefined) throw new Error("no vault");
+    const harness = open({ servers: { [server]: credential }, vault: store, env: {}, clock });
+    opened.push(harness);
+    expect(harness.credentials.forServer(server).headerNames()).toEqual(["authorization"]);
+  }
 });
