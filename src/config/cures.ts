@@ -94,7 +94,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*.credential.keyId": text("the id of the key", "keyId: key-1"),
   "servers.*.credential.clientAuth": text("basic, post or privateKeyJwt", "clientAuth: basic"),
   "servers.*.credential.scope": text("scopes with a space between them", 'scope: "mcp:read mcp:write"'),
-  "servers.*.credential.resource": text("the address of the MCP server", "resource: https://tickets.internal/mcp"),
+  "servers.*.credential.resource": text("the URI of the MCP server", "resource: https://tickets.internal/mcp"),
   "servers.*.credential.audience": text("whom the token is for", "audience: https://tickets.internal"),
   "servers.*.credential.claims": text("a map of iss, sub and aud", "claims: { iss: postern@project.example.com }"),
   "servers.*.credential.claims.iss": text("who asks", "iss: postern@project.example.com"),

@@ -64,7 +64,7 @@ export function clientCredentials(base: string) {
     keyId: plainText("keyId: key-1").optional(),
     clientAuth: z.enum(["basic", "post", "privateKeyJwt"]).optional(),
     scope: scopes().optional(),
-    resource: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true }).optional(),
+    resource: resourceUri().optional(),
     audience: plainText("audience: https://tickets.internal").optional(),
   }).transform((file, ctx): ClientCredentialsSettings => {
     const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
@@ -167,6 +167,14 @@ function clientOf({
 
 function endpoint() {
   return address({ schemes: ["https", "http"], isPlainLocal: true, hasPath: true });
+}
+
+/** RFC 8707, section 2. Stays as it was written: servers compare it with what they call themselves. */
+function resourceUri() {
+  return textField({ minLength: 1 }, (raw, fail) => {
+    const isUri = /^[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]+$/.test(raw) && !raw.includes("#") && URL.canParse(raw);
+    return isUri ? raw : fail("{} is no absolute URI without fragment", "resource: https://tickets.internal/mcp");
+  });
 }
 
 /** RFC 6749, section 3.3. */

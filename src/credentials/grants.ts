@@ -189,7 +189,8 @@ class ServerFinder {
   async #discover(issuer: URL, send: SendRequest): Promise<AuthorizationServer> {
     const request = requestOptions(send, this.isPlain);
     const first = await discoveryRequest(issuer, { algorithm: "oauth2", ...request });
-    const response = first.status === 404 ? await discoveryRequest(issuer, { algorithm: "oidc", ...request }) : first;
+    const isUnknown = first.status >= 400 && first.status < 500;
+    const response = isUnknown ? await discoveryRequest(issuer, { algorithm: "oidc", ...request }) : first;
     return await processDiscoveryResponse(issuer, response);
   }
 }

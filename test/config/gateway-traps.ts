@@ -365,7 +365,7 @@ export const gatewayTraps: readonly Trap[] = [
   {
     title: "a client secret in the file, and a token endpoint in the clear",
     yaml: withCredential(
-      "type: oauthClientCredentials, tokenEndpoint: http://idp.internal/token, clientId: x, clientSecret: supersecret, scope: 'a  b'",
+      "type: oauthClientCredentials, tokenEndpoint: http://idp.internal/token, clientId: x, clientSecret: supersecret, scope: 'a  b', resource: '/mcp'",
     ),
     says: [
       [
@@ -379,6 +379,10 @@ export const gatewayTraps: readonly Trap[] = [
       [
         "2:184 `servers.tickets.credential.scope` must be scopes with one space between them",
         'scope: "mcp:read mcp:write"',
+      ],
+      [
+        "2:202 `servers.tickets.credential.resource` is no absolute URI without fragment",
+        "resource: https://tickets.internal/mcp",
       ],
     ],
   },
