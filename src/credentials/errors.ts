@@ -80,9 +80,3 @@ export class CredentialError extends Error {
     return awayCodes.has(this.code);
   }
 }
-
-/** The system's or OpenSSL's name of an error, such as ECONNREFUSED: the only part of a foreign error that is kept. */
-export function reasonOf(error: unknown): string {
-  const code = typeof error === "object" && error !== null && "code" in error ? error.code : undefined;
-  return typeof code === "string" && /^[A-Z][A-Z0-9_]{1,63}$/.test(code) ? code : "connection failed";
-}

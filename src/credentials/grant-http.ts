@@ -9,7 +9,8 @@
 import { ResponseBodyError } from "oauth4webapi";
 import { Agent, type Dispatcher, request } from "undici";
 import type { Clock } from "../lib/index.ts";
-import { CredentialError, type CredentialErrorCode, reasonOf } from "./errors.ts";
+import { CredentialError, type CredentialErrorCode } from "./errors.ts";
+import { reasonOf } from "./vault-transport.ts";
 
 export interface GrantRequest {
   readonly method: "GET" | "POST";

@@ -11,7 +11,6 @@ import { readFile } from "node:fs/promises";
 import nodeVault from "node-vault";
 import { Agent, buildConnector, type Dispatcher, request } from "undici";
 import type { Clock, Secret } from "../lib/index.ts";
-import { reasonOf } from "./errors.ts";
 import { VaultFailure, type VaultHint } from "./vault-failure.ts";
 
 export interface VaultTransportOptions {
@@ -212,4 +211,10 @@ function hintOf(body: VaultAnswer): VaultHint | undefined {
 
 function retryAfterMs(header: string | string[] | undefined): number | undefined {
   return typeof header === "string" && /^\d{1,6}$/.test(header) ? Number(header) * 1_000 : undefined;
+}
+
+/** The system's or OpenSSL's name of an error, such as ECONNREFUSED: the only part of a foreign error that is kept. */
+export function reasonOf(error: unknown): string {
+  const code = typeof error === "object" && error !== null && "code" in error ? error.code : undefined;
+  return typeof code === "string" && /^[A-Z][A-Z0-9_]{1,63}$/.test(code) ? code : "connection failed";
 }
