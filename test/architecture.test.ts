@@ -42,6 +42,7 @@ const packageOwners: Readonly<Record<string, readonly string[]>> = {
   pino: ["telemetry"],
   undici: ["upstream", "credentials", "identity"],
   jose: ["identity", "credentials"],
+  oauth4webapi: ["credentials"],
   "node-vault": ["credentials/vault-transport.ts"],
   "@modelcontextprotocol/server": ["cli/demo"],
   "@modelcontextprotocol/node": ["cli/demo"],

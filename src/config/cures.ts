@@ -77,7 +77,10 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*.url": text("an http:// or https:// address", "url: http://tickets.internal:8080/mcp"),
   "servers.*.onReflect": text("redact or block", "onReflect: redact"),
   "servers.*.credential": text("a map", "credential: { type: bearer, token: { file: PATH } }"),
-  "servers.*.credential.type": text("bearer, basic, header or headers", "type: bearer"),
+  "servers.*.credential.type": text(
+    "bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp",
+    "type: bearer",
+  ),
   ...sourceAt("servers.*.credential.token"),
   ...sourceAt("servers.*.credential.value"),
   ...sourceAt("servers.*.credential.password"),
@@ -93,6 +96,28 @@ const gateway: { readonly [pattern: string]: Expectation } = {
     "X-Api-Key: { file: /run/secrets/postern/NAME }",
   ),
   "servers.*.credential.name": text("the name of a header", "name: X-Api-Key"),
+  "servers.*.credential.tokenEndpoint": text("an https:// address", "tokenEndpoint: https://idp.example.com/token"),
+  "servers.*.credential.issuer": text("an https:// address", "issuer: https://idp.example.com"),
+  ...sourceAt("servers.*.credential.clientId"),
+  "servers.*.credential.clientId": text("a client id, or a source of one", "clientId: postern"),
+  ...sourceAt("servers.*.credential.clientSecret"),
+  ...sourceAt("servers.*.credential.privateKey"),
+  "servers.*.credential.keyId": text("the id of the key", "keyId: key-1"),
+  "servers.*.credential.clientAuth": text("basic, post or privateKeyJwt", "clientAuth: basic"),
+  "servers.*.credential.scope": text("scopes with a space between them", 'scope: "mcp:read mcp:write"'),
+  "servers.*.credential.resource": text("the URI of the MCP server", "resource: https://tickets.internal/mcp"),
+  "servers.*.credential.audience": text("whom the token is for", "audience: https://tickets.internal"),
+  "servers.*.credential.claims": text("a map of iss, sub and aud", "claims: { iss: postern@project.example.com }"),
+  "servers.*.credential.claims.iss": text("who asks", "iss: postern@project.example.com"),
+  "servers.*.credential.claims.sub": text("for whom", "sub: alice@example.com"),
+  "servers.*.credential.claims.aud": text("who is asked", "aud: https://idp.example.com/token"),
+  "servers.*.credential.appId": text("the id of the app", "appId: 12345"),
+  "servers.*.credential.installationId": text("the id of the installation", "installationId: 67890"),
+  "servers.*.credential.apiUrl": text("an https:// address", "apiUrl: https://github.example.com/api/v3"),
+  "servers.*.credential.permissions": text("a map of rights by name", "permissions: { issues: read }"),
+  "servers.*.credential.permissions.*": text("read, write or admin", "issues: read"),
+  "servers.*.credential.repositories": text("a list of repository names", "repositories: [tickets]"),
+  "servers.*.credential.repositories[]": text("the name of a repository, without its owner", "tickets"),
   "servers.*.credential.prefix": text("text that stands before the value", 'prefix: "Token "'),
   policy: text("the path of a policy file, or the policy itself", "policy: ./policy.yaml"),
   agents: text("a map", "agents: { verify: relay }"),
@@ -270,6 +295,7 @@ export function expectationAt(kind: DocumentKind, path: Path): Expectation {
 
 /** Maps whose keys are the author's own names. */
 const namedMaps = new Set(["servers", "tunnels"]);
+const namedMapsBelow = new Set(["servers.*.credential.headers", "servers.*.credential.permissions"]);
 
 /** `servers.*.tools[]` for `servers.tickets.tools[1]`. */
 export function patternOf(path: Path): string {
@@ -277,7 +303,7 @@ export function patternOf(path: Path): string {
   path.forEach((step, i) => {
     if (typeof step === "number") pattern += "[]";
     else if (i === 1 && namedMaps.has(String(path[0]))) pattern += ".*";
-    else if (i === 4 && pattern === "servers.*.credential.headers") pattern += ".*";
+    else if (i === 4 && namedMapsBelow.has(pattern)) pattern += ".*";
     else pattern += i === 0 ? step : `.${step}`;
   });
   return pattern;

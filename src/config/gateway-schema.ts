@@ -14,6 +14,7 @@ import {
   urlName,
   wholeNumber,
 } from "./fields.ts";
+import { clientCredentials, type GrantSettings, githubApp, jwtBearer } from "./grant-fields.ts";
 import { headerMap, headerName, headerPrefix, userName } from "./header-fields.ts";
 import { type Source, source } from "./source.ts";
 import { type OAuthSettings, oauthSection } from "./token-fields.ts";
@@ -62,7 +63,8 @@ export type CredentialSettings =
   | { readonly type: "bearer"; readonly token: Source }
   | { readonly type: "header"; readonly name: string; readonly value: Source; readonly prefix: string }
   | { readonly type: "basic"; readonly username: string | Source; readonly password: Source }
-  | { readonly type: "headers"; readonly headers: { readonly [name: string]: string | Source } };
+  | { readonly type: "headers"; readonly headers: { readonly [name: string]: string | Source } }
+  | GrantSettings;
 
 const minute = 60_000;
 const mebibyte = 1024 ** 2;
@@ -169,6 +171,9 @@ function serverSection(base: string) {
     section({ type: z.literal("header"), name: headerName(), value: source(base), prefix: headerPrefix().optional() }),
     section({ type: z.literal("basic"), username: userName(base), password: source(base) }),
     section({ type: z.literal("headers"), headers: headerMap(base) }),
+    clientCredentials(base),
+    jwtBearer(base),
+    githubApp(base),
   ]);
   return section({
     url: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true, later: ["unix", "stdio", "sse"] }),

@@ -59,19 +59,16 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
   cases: {},
 };
 
-const staticTypes = "type: bearer, basic, header or headers";
+const typesHere = "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
   gateway: {
     "servers.*.credential.type": {
-      oauthClientCredentials: staticTypes,
-      oauthRefreshToken: staticTypes,
-      jwtBearer: staticTypes,
-      githubApp: staticTypes,
-      tokenExchange: staticTypes,
-      mtls: staticTypes,
-      vaultDynamic: staticTypes,
-      vaultIdentity: staticTypes,
+      oauthRefreshToken: typesHere,
+      tokenExchange: typesHere,
+      mtls: typesHere,
+      vaultDynamic: typesHere,
+      vaultIdentity: typesHere,
     },
   },
   relay: {},

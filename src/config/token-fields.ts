@@ -118,7 +118,7 @@ function scope() {
   });
 }
 
-function plainText(example: string) {
+export function plainText(example: string) {
   return textField({ minLength: 1 }, (raw, fail) => {
     return /^[^\p{Cc}]*[^\p{Cc}\s][^\p{Cc}]*$/u.test(raw)
       ? raw

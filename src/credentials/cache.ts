@@ -13,6 +13,8 @@ export interface CachedOptions<T> {
   readonly load: () => Promise<T>;
   readonly freshMs: number;
   readonly staleForMs: number;
+  /** For values that say themselves how long they live; takes the place of the two above. */
+  readonly spanOf?: (value: T) => { readonly freshMs: number; readonly staleForMs: number };
   readonly clock: Clock;
   readonly random: () => number;
   /** The first failure of a run of failures that an old value hides. */
@@ -85,7 +87,8 @@ export class Cached<T> {
 
   /** Ages count from before the request, so a slow answer is not believed for longer. */
   #keep(value: T, startedAt: number): T {
-    const { freshMs, staleForMs, onRecovered } = this.#options;
+    const { spanOf, onRecovered } = this.#options;
+    const { freshMs, staleForMs } = spanOf?.(value) ?? this.#options;
     const freshUntil = startedAt + freshMs;
     const staleUntil = freshUntil + staleForMs;
     const recovered = this.#failure !== undefined && this.#held !== undefined;

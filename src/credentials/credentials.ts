@@ -3,10 +3,13 @@ import type { Logger } from "../telemetry/index.ts";
 import { checkAccess, type Entry } from "./access-check.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
+import { GrantHttp, isSafeAddress } from "./grant-http.ts";
+import { grantOf, isGrant } from "./grants.ts";
 import { type CredentialOptions, describeSource, type Source, type VaultOptions, type VaultSource } from "./options.ts";
 import { noCredential, type SecretReader, type ServerCredential, ShapedCredential } from "./server-credential.ts";
-import { shapeOf } from "./shapes.ts";
+import { shapeOf, tokenShape } from "./shapes.ts";
 import { type Environment, LocalReader } from "./sources.ts";
+import { TokenReader } from "./token-reader.ts";
 import { TokenManager } from "./vault-auth.ts";
 import { KvReader, type KvRecord } from "./vault-kv.ts";
 import { createLogin } from "./vault-login.ts";
@@ -56,11 +59,12 @@ const defaultStaleForMs = 2 * 3_600_000;
 export function createCredentials(options: CredentialsOptions): Credentials {
   const reader = new LocalReader(options);
   const store = options.vault === undefined ? undefined : new Store(options.vault, options, reader);
+  const http = new GrantHttp(options.clock);
   const known = new Map<string, ServerCredential>();
   for (const [server, credential] of Object.entries(options.servers)) {
     known.set(
       server,
-      credential === undefined ? noCredential : openCredential(server, credential, options, reader, store),
+      credential === undefined ? noCredential : openCredential(server, credential, options, reader, store, http),
     );
   }
   return {
@@ -71,7 +75,10 @@ export function createCredentials(options: CredentialsOptions): Credentials {
     },
     read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
     checkAccess: async () => await store?.checkAccess(),
-    close: async () => await store?.close(),
+    close: async () => {
+      await http.close();
+      await store?.close();
+    },
   };
 }
 
@@ -81,12 +88,18 @@ function openCredential(
   options: CredentialsOptions,
   reader: LocalReader,
   store: Store | undefined,
+  http: GrantHttp,
 ): ServerCredential {
+  const { clock, random } = options;
+  const logger = options.logger.with({ server });
+  const openReader = (source: Source): SecretReader =>
+    "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
+  if (isGrant(credential)) {
+    const token = new TokenReader(grantOf(credential, clock), { openReader, http, clock, random, logger });
+    return new ShapedCredential(tokenShape(token.place), [token], { clock, logger });
+  }
   const shape = shapeOf(credential);
-  const readers = shape.sources.map((source) =>
-    "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader),
-  );
-  return new ShapedCredential(shape, readers, { clock: options.clock, logger: options.logger.with({ server }) });
+  return new ShapedCredential(shape, shape.sources.map(openReader), { clock, logger });
 }
 
 function readerOf(store: Store | undefined, source: VaultSource): SecretReader {
@@ -195,7 +208,7 @@ function transportOptions(options: VaultOptions, clock: Clock, reader: LocalRead
 /** The address as node-vault needs it; a token must not cross a network in the clear. */
 function checkAddress(address: string): string {
   const url = URL.canParse(address) ? new URL(address) : undefined;
-  const isSafe = url?.protocol === "https:" || (url?.protocol === "http:" && isLoopback(url.hostname));
+  const isSafe = url !== undefined && isSafeAddress(url);
   if (
     url === undefined ||
     !isSafe ||
@@ -211,8 +224,4 @@ function checkAddress(address: string): string {
     );
   }
   return url.href.replace(/\/$/, "");
-}
-
-function isLoopback(host: string): boolean {
-  return host === "localhost" || host === "[::1]" || /^127(?:\.\d{1,3}){3}$/.test(host);
 }

@@ -24,9 +24,15 @@ export type CredentialErrorCode =
   | "field-missing"
   | "field-empty"
   | "field-not-string"
+  | "endpoint-unreachable"
+  | "endpoint-timeout"
+  | "endpoint-redirects"
+  | "endpoint-failing"
+  | "endpoint-bad-answer"
+  | "grant-denied"
   | "closed";
 
-/** The store could not answer, which says nothing about the secret: an older value may still serve. */
+/** The store or token endpoint could not answer, which says nothing about the secret: an older value may still serve. */
 const awayCodes: ReadonlySet<CredentialErrorCode> = new Set([
   "store-unreachable",
   "store-timeout",
@@ -36,6 +42,11 @@ const awayCodes: ReadonlySet<CredentialErrorCode> = new Set([
   "store-rate-limited",
   "store-failing",
   "store-bad-answer",
+  "endpoint-unreachable",
+  "endpoint-timeout",
+  "endpoint-redirects",
+  "endpoint-failing",
+  "endpoint-bad-answer",
 ]);
 
 /**

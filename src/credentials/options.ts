@@ -44,7 +44,57 @@ export interface HeadersOptions {
   readonly headers: Readonly<Record<string, string | Source>>;
 }
 
-export type CredentialOptions = BearerOptions | HeaderOptions | BasicOptions | HeadersOptions;
+/** Secrets that are sent as they were read. */
+export type StaticOptions = BearerOptions | HeaderOptions | BasicOptions | HeadersOptions;
+
+/** The client credentials grant (RFC 6749, 4.4) with a secret, or with a signed assertion (RFC 7523, 2.2). */
+export interface ClientCredentialsOptions {
+  readonly type: "oauthClientCredentials";
+  /** The endpoint itself, or the issuer whose metadata name it (RFC 8414). `https`, or `http` on loopback. */
+  readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly clientId: string | Source;
+  readonly client:
+    | { readonly auth: "basic" | "post"; readonly secret: Source }
+    | { readonly auth: "privateKeyJwt"; readonly privateKey: Source; readonly keyId: string };
+  readonly scope?: string | undefined;
+  /** RFC 8707. */
+  readonly resource?: string | undefined;
+  readonly audience?: string | undefined;
+}
+
+/** A signed assertion as the grant itself (RFC 7523, 2.1), as Google's service accounts use it. */
+export interface JwtBearerOptions {
+  readonly type: "jwtBearer";
+  readonly tokenEndpoint: string;
+  readonly privateKey: Source;
+  readonly keyId?: string | undefined;
+  /** `aud` is the token endpoint unless it is given. */
+  readonly claims: {
+    readonly iss: string;
+    readonly sub?: string | undefined;
+    readonly aud?: string | undefined;
+  };
+  readonly scope?: string | undefined;
+}
+
+/** Installation tokens of a GitHub App. */
+export interface GithubAppOptions {
+  readonly type: "githubApp";
+  /** The app's id or client id. */
+  readonly appId: string;
+  readonly installationId: string;
+  readonly privateKey: Source;
+  /** Default `https://api.github.com`. */
+  readonly apiUrl?: string | undefined;
+  /** Fewer rights than the installation has, by name. */
+  readonly permissions?: Readonly<Record<string, string>> | undefined;
+  readonly repositories?: readonly string[] | undefined;
+}
+
+/** Secrets that buy short-lived access tokens, of which only the token is sent to the server. */
+export type GrantOptions = ClientCredentialsOptions | JwtBearerOptions | GithubAppOptions;
+
+export type CredentialOptions = StaticOptions | GrantOptions;
 
 export interface TokenAuthOptions {
   readonly method: "token";

@@ -1,12 +1,6 @@
 import type { RawHeaders, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
-import {
-  type BasicOptions,
-  type CredentialOptions,
-  describeSource,
-  type HeadersOptions,
-  type Source,
-} from "./options.ts";
+import { type BasicOptions, describeSource, type HeadersOptions, type Source, type StaticOptions } from "./options.ts";
 
 /** What one upstream call gets. The values are live secrets in plain text: write them to the request and nowhere else. */
 export interface Injection {
@@ -63,7 +57,7 @@ export function headerNameProblem(name: string): string | undefined {
 }
 
 /** The shape of `options`; throws `not-configured` for a name, prefix or text that cannot be sent. */
-export function shapeOf(options: CredentialOptions): Shape {
+export function shapeOf(options: StaticOptions): Shape {
   switch (options.type) {
     case "bearer":
       return singleShape("Authorization", options.token, bearerValue);
@@ -95,6 +89,15 @@ function singleShape(name: string, source: Source, toValue: (secret: Secret, pla
     names: [name],
     sources: [source],
     build: (secrets) => ({ headers: [name, toValue(secretAt(secrets, 0), place)], secrets }),
+  };
+}
+
+/** An access token that was granted at `place`. */
+export function tokenShape(place: string): Shape {
+  return {
+    names: ["Authorization"],
+    sources: [],
+    build: (secrets) => ({ headers: ["Authorization", bearerValue(secretAt(secrets, 0), place)], secrets }),
   };
 }
 

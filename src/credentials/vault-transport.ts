@@ -242,7 +242,7 @@ function retryAfterMs(header: string | string[] | undefined): number | undefined
 }
 
 /** The system's or OpenSSL's name of an error, such as ECONNREFUSED: the only part of a foreign error that is kept. */
-function reasonOf(error: unknown): string {
+export function reasonOf(error: unknown): string {
   const code = typeof error === "object" && error !== null && "code" in error ? error.code : undefined;
   return typeof code === "string" && /^[A-Z][A-Z0-9_]{1,63}$/.test(code) ? code : "connection failed";
 }

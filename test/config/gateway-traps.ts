@@ -318,10 +318,118 @@ export const gatewayTraps: readonly Trap[] = [
     title: "a credential type of later versions",
     yaml: gatewayWith(
       2,
-      "servers: { tickets: { url: http://t.internal/mcp, credential: { type: oauthClientCredentials, clientId: x } } }",
+      "servers: { tickets: { url: http://t.internal/mcp, credential: { type: tokenExchange, clientId: x } } }",
     ),
     says: [
-      ["2:71 `type: oauthClientCredentials` is not in this version yet", "type: bearer, basic, header or headers"],
+      [
+        "2:71 `type: tokenExchange` is not in this version yet",
+        "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp",
+      ],
+    ],
+  },
+  {
+    title: "a client without an endpoint and without a secret",
+    yaml: withCredential("type: oauthClientCredentials, clientId: x"),
+    says: [
+      ["2:63 `servers.tickets.credential.tokenEndpoint` is missing", "tokenEndpoint: https://idp.example.com/token"],
+      [
+        "2:63 `servers.tickets.credential.clientSecret` is missing",
+        "clientSecret: { file: /run/secrets/postern/NAME }",
+      ],
+    ],
+  },
+  {
+    title: "a client with two endpoints and two secrets",
+    yaml: withCredential(
+      "type: oauthClientCredentials, tokenEndpoint: https://i.com/t, issuer: https://i.com, clientId: x, clientSecret: { env: A }, privateKey: { env: B }",
+    ),
+    says: [
+      ["2:135 `servers.tickets.credential.issuer` stands beside `tokenEndpoint`", "one of the two"],
+      ["2:201 `servers.tickets.credential.privateKey` stands beside `clientSecret`", "one of the two"],
+    ],
+  },
+  {
+    title: "a client's key without its id, and a way of proof that it cannot give",
+    yaml: withCredential(
+      "type: oauthClientCredentials, issuer: https://i.com, clientId: x, privateKey: { env: B }, clientAuth: privateKeyJwt",
+    ),
+    says: [["2:63 `servers.tickets.credential.keyId` is missing", "keyId: key-1"]],
+  },
+  {
+    title: "a client with a secret that shall sign",
+    yaml: withCredential(
+      "type: oauthClientCredentials, issuer: https://i.com, clientId: x, clientSecret: { env: B }, clientAuth: privateKeyJwt",
+    ),
+    says: [["2:169 `servers.tickets.credential.clientAuth` needs a `privateKey`", "clientAuth: basic, or post"]],
+  },
+  {
+    title: "a client with a key that shall send a secret",
+    yaml: withCredential(
+      "type: oauthClientCredentials, issuer: https://i.com, clientId: x, privateKey: { env: B }, keyId: k, clientAuth: post",
+    ),
+    says: [["2:177 `servers.tickets.credential.clientAuth` needs a `clientSecret`", "clientAuth: privateKeyJwt"]],
+  },
+  {
+    title: "a client whose secret has the id of a key",
+    yaml: withCredential(
+      "type: oauthClientCredentials, issuer: https://i.com, clientId: x, clientSecret: { env: B }, keyId: k",
+    ),
+    says: [["2:164 `servers.tickets.credential.keyId` belongs to a `privateKey`", "the file without it"]],
+  },
+  {
+    title: "an assertion without claims",
+    yaml: withCredential("type: jwtBearer, tokenEndpoint: https://i.com/t, privateKey: { env: B }"),
+    says: [["2:63 `servers.tickets.credential.claims` is missing", "claims: { iss: postern@project.example.com }"]],
+  },
+  {
+    title: "an app with a repository's owner, an unknown right and no id",
+    yaml: withCredential(
+      "type: githubApp, appId: '', installationId: 1.5, privateKey: { env: B }, permissions: { issues: all }, repositories: [acme/tickets]",
+    ),
+    says: [
+      ["2:89 `servers.tickets.credential.appId` is no id", "appId: 12345"],
+      ["2:109 `servers.tickets.credential.installationId` is no id", "installationId: 67890"],
+      ["2:161 `servers.tickets.credential.permissions.issues` must be read, write or admin", "issues: read"],
+      [
+        "2:183 `servers.tickets.credential.repositories[0]` must be the name of a repository, without its owner",
+        "tickets",
+      ],
+    ],
+  },
+  {
+    title: "an app with a right of no such name",
+    yaml: withCredential(
+      'type: githubApp, appId: 1, installationId: 2, privateKey: { env: B }, permissions: { "Issues!": read }',
+    ),
+    says: [
+      [
+        "2:148 `servers.tickets.credential.permissions` has a name that is none of a right",
+        "permissions: { issues: read, pull_requests: write }",
+      ],
+    ],
+  },
+  {
+    title: "a client secret in the file, and a token endpoint in the clear",
+    yaml: withCredential(
+      "type: oauthClientCredentials, tokenEndpoint: http://idp.internal/token, clientId: x, clientSecret: supersecret, scope: 'a  b', resource: '/mcp'",
+    ),
+    says: [
+      [
+        "2:110 `servers.tickets.credential.tokenEndpoint`: http:// is for loopback addresses only",
+        "https://idp.internal",
+      ],
+      [
+        "2:164 `servers.tickets.credential.clientSecret`: a secret is never written into this file",
+        "clientSecret: { file: PATH }   or { env: NAME } or { vault: { mount, path, field } }",
+      ],
+      [
+        "2:184 `servers.tickets.credential.scope` must be scopes with one space between them",
+        'scope: "mcp:read mcp:write"',
+      ],
+      [
+        "2:202 `servers.tickets.credential.resource` is no absolute URI without fragment",
+        "resource: https://tickets.internal/mcp",
+      ],
     ],
   },
   {
@@ -457,7 +565,12 @@ export const gatewayTraps: readonly Trap[] = [
   {
     title: "a credential type in other case",
     yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { type: Bearer } } }"),
-    says: [["2:71 `servers.tickets.credential.type` must be bearer, basic, header or headers", "type: bearer"]],
+    says: [
+      [
+        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp",
+        "type: bearer",
+      ],
+    ],
   },
   {
     title: "a credential as text",

@@ -505,3 +505,28 @@ it("a table of cases names what is wrong with it", () => {
     "4:3 `[3].expect` is missing",
   ]);
 });
+
+it("a resource is sent as it was written, and ids may be numbers or text", () => {
+  const { servers } = loadGateway(
+    gatewayWith(
+      2,
+      [
+        "servers:",
+        "  tickets: { url: http://t.internal/mcp, credential: { type: oauthClientCredentials, issuer: https://i.com,",
+        "    clientId: x, clientSecret: { env: A }, resource: https://T.internal } }",
+        "  app: { url: http://t.internal/mcp, credential: { type: githubApp, appId: Iv1.abc, installationId: 12,",
+        "    privateKey: { env: B } } }",
+      ].join("\n"),
+    ),
+  );
+  expect(servers["tickets"]?.credential).toEqual({
+    type: "oauthClientCredentials",
+    at: { issuer: "https://i.com" },
+    clientId: "x",
+    client: { auth: "basic", secret: { env: "A" } },
+    scope: undefined,
+    resource: "https://T.internal",
+    audience: undefined,
+  });
+  expect(servers["app"]?.credential).toMatchObject({ appId: "Iv1.abc", installationId: "12" });
+});

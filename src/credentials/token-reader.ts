@@ -1,0 +1,111 @@
+/**
+ * The access token of one server as a secret that is read: bought when it is wanted, and again before it expires.
+ *
+ * 1. However many calls want it, one grant runs. While a younger token is on its way, the old one serves until it expires.
+ * 2. An endpoint that is away leaves the old token in use until it expires; one that says no ends it.
+ * 3. A refused grant reads the secrets behind it anew and, if they have changed, tries once more.
+ */
+import { type Clock, Secret } from "../lib/index.ts";
+import type { Logger } from "../telemetry/index.ts";
+import { Cached } from "./cache.ts";
+import { CredentialError } from "./errors.ts";
+import type { GrantHttp, SendRequest } from "./grant-http.ts";
+import type { Source } from "./options.ts";
+import type { SecretReader } from "./server-credential.ts";
+
+export interface IssuedToken {
+  readonly text: string;
+  /** From the moment when it was asked for. */
+  readonly lifeMs: number;
+}
+
+/** How secrets become an access token. */
+export interface Grant {
+  /** Names the endpoint in messages. */
+  readonly place: string;
+  /** What is to be read, in the order in which `obtain` takes it. */
+  readonly sources: readonly Source[];
+  /** Throws `CredentialError`, or whatever the answer led to, which `GrantHttp` explains. */
+  obtain(secrets: readonly Secret[], send: SendRequest): Promise<IssuedToken>;
+}
+
+export interface TokenReaderDeps {
+  readonly openReader: (source: Source) => SecretReader;
+  readonly http: GrantHttp;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly logger: Logger;
+}
+
+interface HeldToken {
+  readonly secret: Secret;
+  readonly lifeMs: number;
+}
+
+const maxAheadMs = 60_000;
+/** A server that refuses a token which was bought because it refused the last one will refuse the next one too. */
+const reloadPauseMs = 10_000;
+
+export class TokenReader implements SecretReader {
+  readonly place: string;
+  readonly #grant: Grant;
+  readonly #http: GrantHttp;
+  readonly #clock: Clock;
+  readonly #readers: readonly SecretReader[];
+  readonly #cached: Cached<HeldToken>;
+  #reloadAt = Number.NEGATIVE_INFINITY;
+
+  constructor(grant: Grant, { openReader, http, clock, random, logger }: TokenReaderDeps) {
+    this.place = grant.place;
+    this.#grant = grant;
+    this.#http = http;
+    this.#clock = clock;
+    this.#readers = grant.sources.map(openReader);
+    this.#cached = new Cached({
+      load: () => this.#obtain(),
+      freshMs: 0,
+      staleForMs: 0,
+      spanOf: ({ lifeMs }) => spanOf(lifeMs, random()),
+      clock,
+      random,
+      onStale: ({ code, cure, message }) =>
+        logger.warn("token endpoint away, older token serves", { code, cure, reason: message }),
+      onRecovered: () => logger.info("token endpoint back"),
+    });
+  }
+
+  read(): Secret | Promise<Secret> {
+    const held = this.#cached.get();
+    return held instanceof Promise ? held.then(({ secret }) => secret) : held.secret;
+  }
+
+  async reload(): Promise<Secret> {
+    const now = this.#clock.now();
+    if (now < this.#reloadAt) return await this.read();
+    this.#reloadAt = now + reloadPauseMs;
+    return (await this.#cached.reload()).secret;
+  }
+
+  async #obtain(): Promise<HeldToken> {
+    const secrets = await Promise.all(this.#readers.map(async (reader) => reader.read()));
+    try {
+      return await this.#exchange(secrets);
+    } catch (error) {
+      if (!(error instanceof CredentialError) || error.code !== "grant-denied") throw error;
+      const younger = await Promise.all(this.#readers.map(async (reader) => reader.reload()));
+      if (younger.every((secret, i) => secret.reveal() === secrets[i]?.reveal())) throw error;
+      return await this.#exchange(younger);
+    }
+  }
+
+  async #exchange(secrets: readonly Secret[]): Promise<HeldToken> {
+    const { text, lifeMs } = await this.#http.exchange(this.place, (send) => this.#grant.obtain(secrets, send));
+    return { secret: new Secret(text), lifeMs };
+  }
+}
+
+/** Fresh until a third of its life, but at most a minute, is left; replicas spread themselves over a fifth of that. */
+function spanOf(lifeMs: number, random: number): { readonly freshMs: number; readonly staleForMs: number } {
+  const aheadMs = Math.min(lifeMs / 3, maxAheadMs) * (1 + random / 5);
+  return { freshMs: lifeMs - aheadMs, staleForMs: aheadMs };
+}
