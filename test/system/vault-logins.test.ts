@@ -105,13 +105,17 @@ describe.skipIf(binary === undefined)("logins at a real OpenBao", () => {
   });
 
   it("approle: unwraps a secret id, and notices that it was unwrapped before", async () => {
-    const { roleId } = await bao.enableApprole('path "secret/data/mcp/*" { capabilities = ["read"] }');
-    const roles = await bao.call("LIST", "auth/approle/role");
-    const [name] = (roles["data"] as { keys: string[] }).keys;
+    await bao.call("POST", "sys/auth/roles/own", { type: "approle" });
+    await bao.call("POST", "auth/roles/own/role/postern", { token_policies: ["postern"] });
+    const answer = await bao.call("GET", "auth/roles/own/role/postern/role-id");
+    const { role_id: roleId } = answer["data"] as { role_id: string };
     const wrap = (path: string): Promise<string> => wrapAnswer(bao, path);
     const openWrapped = (token: string): Harness =>
-      openWith({ method: "approle", roleId, wrappedSecretId: { env: "WRAPPED" } }, { WRAPPED: token });
-    const token = await wrap(`auth/approle/role/${name}/secret-id`);
+      openWith(
+        { method: "approle", roleId, wrappedSecretId: { env: "WRAPPED" }, mount: "roles/own" },
+        { WRAPPED: token },
+      );
+    const token = await wrap("auth/roles/own/role/postern/secret-id");
     expect(await openWrapped(token).inject("a")).toEqual(["Authorization", "Bearer value"]);
     expect(await openWrapped(token).failure("a")).toMatchObject({ code: "wrapping-refused", status: 400 });
     expect(await openWrapped("s.none").failure("a")).toMatchObject({ code: "wrapping-refused" });
