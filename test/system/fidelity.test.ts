@@ -207,6 +207,69 @@ describe("the path is transparent", () => {
     expect(upstream.seen("one").length).toBe(count);
   });
 
+  it.each([
+    ["both", "application/json, text/event-stream"],
+    ["anything", "*/*"],
+    ["JSON only", "application/json"],
+    ["events only", "text/event-stream"],
+    ["with weights", "application/json;q=0.9, text/event-stream;q=0.1"],
+    ["in upper case", "APPLICATION/JSON, TEXT/EVENT-STREAM"],
+    ["none", undefined],
+  ])(
+    "C21 the agent's Accept passes as it was sent (%s), beside the injected header, and so does a 406",
+    async (_, accept) => {
+      upstream.answer("one", (res, { headers }) => {
+        const { accept: asked = "" } = headers;
+        const takesBoth = asked.includes("application/json") && asked.includes("text/event-stream");
+        if (takesBoth) json(res, complete(7));
+        else
+          res
+            .writeHead(406, { "content-type": "application/json" })
+            .end('{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Not Acceptable"}}');
+      });
+      const { body, headers } = modernRequest(7, "tools/call", { name: "get_x" });
+      const answer = await new Promise<{ status: number | undefined; text: string }>((resolve, reject) => {
+        const own = { authorization: `Bearer ${stack.agentKey}`, "content-type": "application/json", ...headers };
+        const req = httpRequest(
+          url(),
+          { method: "POST", headers: accept === undefined ? own : { ...own, accept } },
+          (res) => {
+            let text = "";
+            res.setEncoding("utf8").on("data", (part: string) => {
+              text += part;
+            });
+            res.once("end", () => resolve({ status: res.statusCode, text }));
+          },
+        );
+        req.once("error", reject);
+        req.end(JSON.stringify(body));
+      });
+      expect(seenLast()?.headers.accept).toBe(accept);
+      expect(seenLast()?.headers.authorization).toBe(`Bearer ${token}`);
+      const isTaken = accept?.includes("json") === true && accept.includes("event-stream");
+      expect(answer.status).toBe(isTaken ? 200 : 406);
+      expect(answer.text).toContain(isTaken ? '"id":7' : "Not Acceptable");
+    },
+  );
+
+  it("C07 a resume asks the server with the very id, and its replay passes byte for byte, again after a second drop", async () => {
+    const ids = ["_GET_stream_1", "a/b:c-d", "=_=", "caf\u00e9"];
+    upstream.answer("one", (res, { headers }) => {
+      const from = Buffer.from(String(headers["last-event-id"]), "latin1").toString("latin1");
+      const next = ids[ids.indexOf(from) + 1];
+      const note = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}';
+      res.writeHead(200, { "content-type": "text/event-stream" });
+      res.end(Buffer.from(next === undefined ? ": nothing more\n\n" : `id: ${next}\ndata: ${note}\n\n`, "utf8"));
+    });
+    const bearer = stack.agentKey;
+    for (const [i, id] of ids.entries()) {
+      const headers = { accept: "text/event-stream", "last-event-id": id };
+      const answer = await send(url(), { bearer, method: "GET", headers });
+      expect(seenLast()?.headers["last-event-id"]).toBe(id);
+      expect(answer.text).toContain(i + 1 < ids.length ? `id: ${ids[i + 1]}\n` : ": nothing more");
+    }
+  });
+
   it.each([405, 404, 400, 501])(
     "C22 a GET that the server answers %i is asked once, and its answer passes",
     async (status) => {
