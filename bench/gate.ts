@@ -23,7 +23,7 @@ export interface Verdict {
 
 /**
  * Judges the tables; a table without a limit has no verdict. `margin` is the part of a limit that noise may cost: on two
- * shared cores the ratio of two equal targets was seen to vary by a quarter between runs.
+ * shared cores the same ratio was seen to vary by a third between runs.
  */
 export function judgeTables(tables: readonly Table[], margin: number): Verdict[] {
   return limits.map(({ title, ratio }) => {

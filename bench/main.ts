@@ -38,7 +38,7 @@ const pace = flags.short
 const concurrencies = [1, 32, 128] as const;
 const referenceName = "two hops";
 const megabyte = 1_000_000;
-const gateMargin = 0.3;
+const gateMargin = 0.45;
 
 /** A way to the upstream. */
 interface Target {
