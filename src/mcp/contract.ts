@@ -174,17 +174,6 @@ export function methodNotFoundAnswer(era: Era, to: AnswerTo): Answer {
   return errorAnswer({ status, code: rpcCodes.methodNotFound, message: "Method not found", ...pick(to) });
 }
 
-/** A tool result that says what was wrong, so that a model can correct its call. */
-export function toolErrorAnswer(text: string, era: Era, to: AnswerTo): Answer {
-  const result = {
-    content: [{ type: "text", text }],
-    isError: true,
-    ...(era === "modern" ? { resultType: "complete" } : {}),
-  };
-  const body = `{"jsonrpc":"2.0","id":${to.idText ?? "null"},"result":${JSON.stringify(result)}}`;
-  return { status: 200, headers: answerHeaders(), body: Buffer.from(body) };
-}
-
 /** The names of the tunnel's reset codes (docs/protocol.md). */
 export type ResetName =
   | "REFUSED"

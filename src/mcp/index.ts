@@ -14,7 +14,6 @@ export {
   refusalAnswer,
   resetAnswer,
   resetErrorKind,
-  toolErrorAnswer,
 } from "./contract.ts";
 export { compareHeaders, decodeMirrored, eraOf, findRepeatedHeader } from "./headers.ts";
 export { editLists, readInputMethods, readUpdatedUri } from "./list-edit.ts";

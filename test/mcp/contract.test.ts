@@ -14,7 +14,6 @@ import {
   refusalAnswer,
   resetAnswer,
   type Subject,
-  toolErrorAnswer,
 } from "../../src/mcp/index.ts";
 import { resetCodes } from "../../src/tunnel/types.ts";
 
@@ -140,21 +139,6 @@ describe("denials", () => {
   it("repeat at most the start of a long name", () => {
     const { error } = bodyOf(deniedAnswer({ kind: "tool", name: "x".repeat(1e6) }, "modern", to));
     expect(error.message.length).toBeLessThan(300);
-  });
-
-  it("of arguments are a result that the model can read", () => {
-    const answer = toolErrorAnswer("project must be OPS", "modern", to);
-    expect(answer.status).toBe(200);
-    expect(JSON.parse(answer.body.toString())).toEqual({
-      jsonrpc: "2.0",
-      id: 7,
-      result: {
-        content: [{ type: "text", text: "project must be OPS" }],
-        isError: true,
-        resultType: "complete",
-      },
-    });
-    expect(toolErrorAnswer("x", "legacy", to).body.toString()).not.toContain("resultType");
   });
 });
 
