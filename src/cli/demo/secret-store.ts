@@ -50,13 +50,19 @@ function isAdmitted(request: IncomingMessage, token: Secret): boolean {
   return typeof shown === "string" && timingSafeEqual(digest(shown), digest(token.reveal()));
 }
 
+/** Whoever is admitted may read everything that is here. */
+function capabilities(secrets: StoredSecrets): Record<string, readonly string[]> {
+  return Object.fromEntries(Object.keys(secrets).map((name) => [name.replace("/", "/data/"), ["read"]]));
+}
+
 function digest(text: string): Buffer {
   return createHash("sha256").update(text).digest();
 }
 
-/** `GET /v1/auth/token/lookup-self` and `GET /v1/{mount}/data/{path}`. */
+/** `sys/capabilities-self`, `GET /v1/auth/token/lookup-self` and `GET /v1/{mount}/data/{path}`. */
 function answer(request: IncomingMessage, secrets: StoredSecrets): Answer {
   const path = (request.url ?? "").split("?", 1)[0] ?? "";
+  if (path === "/v1/sys/capabilities-self") return { status: 200, body: { data: capabilities(secrets) } };
   if (request.method !== "GET") return { status: 405, body: { errors: ["unsupported operation"] } };
   if (path === "/v1/auth/token/lookup-self") {
     return {
