@@ -106,7 +106,8 @@ export async function startOAuthServer(options: OAuthServerOptions = {}): Promis
   const asked: TokenRequest[] = [];
   const granted: string[] = [];
   record(provider, asked, granted);
-  http.on("request", provider.callback());
+  const answer = provider.callback();
+  http.on("request", (req, res) => void answer(req, res));
   const post = (path: string, form: Record<string, string>): Promise<Response> =>
     fetch(issuer + path, {
       method: "POST",
