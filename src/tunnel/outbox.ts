@@ -201,11 +201,22 @@ export class Outbox {
   }
 
   #flush(): void {
-    while (!this.#isClosed && this.#hasWork() && this.#carrier.bufferedBytes <= maxCarrierBytes) {
-      this.#pack();
-      this.#tellDrained();
+    while (this.#maySend()) {
+      this.#carrier.cork();
+      try {
+        while (this.#maySend()) {
+          this.#pack();
+          this.#tellDrained();
+        }
+      } finally {
+        this.#carrier.uncork();
+      }
     }
     if (!this.#isClosed) this.#onFlushed();
+  }
+
+  #maySend(): boolean {
+    return !this.#isClosed && this.#hasWork() && this.#carrier.bufferedBytes <= maxCarrierBytes;
   }
 
   #tellDrained(): void {
