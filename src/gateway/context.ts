@@ -31,7 +31,7 @@ export interface GatewayServer {
   readonly leaks: LeakGuard;
 }
 
-/** What all exchanges share. */
+/** What all exchanges share; `sessions` those of one server only. */
 export interface PipelineContext {
   readonly servers: ReadonlyMap<string, GatewayServer>;
   readonly policy: Policy;

@@ -86,8 +86,10 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
     },
     open: new Set(),
   };
+  // What a server asks of agents is remembered up to a number: a hostile one must not use up that of the others.
+  const contexts = new Map([...servers.keys()].map((name) => [name, { ...ctx, sessions: new McpSessions(clock) }]));
   const onStream: StreamHandler = (open, stream) => {
-    const exchange = new Exchange(ctx, open, stream);
+    const exchange = new Exchange(contexts.get(open.server) ?? ctx, open, stream);
     exchange.start();
     return exchange;
   };
@@ -106,7 +108,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
       isReady: supervisor.isReady() && audit.isWritable,
       openExchanges: ctx.open.size,
       openUpstreamCalls: [...servers.values()].reduce((sum, { upstream }) => sum + upstream.openCount, 0),
-      mcpSessions: ctx.sessions.size,
+      mcpSessions: [...contexts.values()].reduce((sum, { sessions }) => sum + sessions.size, 0),
       bodyBytes: ctx.budget.used,
       answerBytes: ctx.answerBudget.used,
       scrubbedCount: [...servers.values()].reduce((sum, { leaks }) => sum + leaks.hitCount, 0),

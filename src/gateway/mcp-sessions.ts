@@ -1,14 +1,14 @@
 import type { Clock, Timer } from "../lib/index.ts";
 
 /**
- * What must be remembered of the MCP sessions that pass through: which request ids are in flight in each, and which
+ * What must be remembered of the MCP sessions of one server: which request ids are in flight in each, and which
  * requests of the server wait for an answer that the agent will post.
  *
  * Every entry belongs to an exchange and goes with it. A request that a broken stream carried lives on for a while, since
  * the agent may resume that stream and still answer.
  */
 
-/** Asks per session and altogether; the oldest of the session gives way. */
+/** Asks per session and of the whole server; the oldest of the session gives way. */
 export const maxAsksPerSession = 256;
 const maxAsks = 16_384;
 const lingerMs = 5 * 60_000;
