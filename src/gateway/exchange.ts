@@ -225,6 +225,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#state = "calling";
     this.#injected = injected;
     const { upstreamId } = judged.session;
+    if (judged.askId !== undefined) this.#ctx.sessions.dropAsk(judged.session.key, judged.askId);
     const session = upstreamId === undefined ? [] : ["mcp-session-id", upstreamId];
     const { method } = this.#open;
     const body = this.#body;
@@ -321,6 +322,8 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#body = undefined;
     const judged = this.#judged;
     if (judged?.flightId !== undefined) this.#ctx.sessions.finish(judged.session.key, judged.flightId);
+    // Gone already where the answer left; where it did not, the agent may try again.
+    if (judged?.askId !== undefined) this.#ctx.sessions.releaseAsk(judged.session.key, judged.askId);
     if (this.#subject === undefined) return;
     const { headAt } = this.#reply;
     this.#ctx.audit.outcome(this.#subject, {

@@ -1,5 +1,7 @@
+import { renameSync, rmSync, symlinkSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import { afterEach, describe, expect, it } from "vitest";
+import type { Injected } from "../../src/gateway/context.ts";
 import { until } from "../support/until.ts";
 import { Harness, openPolicy } from "./harness.ts";
 import type { Behaviour, SeenRequest } from "./scripted-upstream.ts";
@@ -47,5 +49,67 @@ describe("requests of servers that wait for an answer", () => {
     await h.call({ body: pong(0), server: "ungranted", principal: "key:p64" });
     expect(answers).toEqual([pong(0)]);
     for (const stream of [...greedy, modest]) stream.cancel();
+  });
+
+  it("C09 an answer that could not leave for want of a credential may be sent again, and passes once", async () => {
+    let isSealed = true;
+    const { behave, answers, bytes } = asker(1);
+    const inject = (): Injected => {
+      if (isSealed) throw new Error("sealed");
+      return { headers: [], secrets: [] };
+    };
+    const h = await Harness.start(behave, { credential: { inject, refresh: inject } });
+    harness = h;
+    isSealed = false;
+    const stream = h.begin({ method: "GET" });
+    await until(() => stream.body.length === bytes, "the request is out");
+    isSealed = true;
+    expect((await h.call({ body: pong(0) })).head?.status).toBe(502);
+    isSealed = false;
+    expect((await h.call({ body: pong(0) })).head).toMatchObject({ status: 202, by: "upstream" });
+    expect((await h.call({ body: pong(0) })).head).toMatchObject({ status: 202, by: "gateway" });
+    expect(answers).toEqual([pong(0)]);
+    stream.cancel();
+  });
+
+  it("C09 an answer passes once also while the first one waits for its credential; one that is cut off there counts as none", async () => {
+    const { behave, answers, bytes } = asker(1);
+    const waiting: (() => void)[] = [];
+    const none = { headers: [], secrets: [] };
+    let isSlow = false;
+    const inject = (): Injected | Promise<Injected> =>
+      isSlow ? new Promise((resolve) => waiting.push(() => resolve(none))) : none;
+    const h = await Harness.start(behave, { credential: { inject, refresh: inject } });
+    harness = h;
+    const stream = h.begin({ method: "GET" });
+    await until(() => stream.body.length === bytes, "the request is out");
+    isSlow = true;
+    const first = h.begin({ body: pong(0) });
+    await until(() => waiting.length === 1, "the first answer waits");
+    expect((await h.call({ body: pong(0) })).head).toMatchObject({ status: 202, by: "gateway" });
+    first.cancel();
+    isSlow = false;
+    expect((await h.call({ body: pong(0) })).head).toMatchObject({ status: 202, by: "upstream" });
+    waiting[0]?.();
+    expect(answers).toEqual([pong(0)]);
+    stream.cancel();
+  });
+
+  it("C09 an answer that could not be recorded may be sent again", async () => {
+    const { behave, answers, bytes } = asker(1);
+    const h = await Harness.start(behave);
+    harness = h;
+    const stream = h.begin({ method: "GET" });
+    await until(() => stream.body.length === bytes, "the request is out");
+    const { auditFile } = h;
+    renameSync(auditFile, `${auditFile}.1`);
+    symlinkSync("/dev/full", auditFile);
+    h.gateway.reopenAudit();
+    expect((await h.call({ body: pong(0) })).head?.status).toBe(503);
+    rmSync(auditFile);
+    h.gateway.reopenAudit();
+    expect((await h.call({ body: pong(0) })).head).toMatchObject({ status: 202, by: "upstream" });
+    expect(answers).toEqual([pong(0)]);
+    stream.cancel();
   });
 });
