@@ -6,6 +6,7 @@ import { type DialOptions, type DialOutcome, dialTunnel, type StreamHandler } fr
 import { createUpstream } from "../upstream/index.ts";
 import { createAgentVerifier } from "./agent-verifier.ts";
 import { AuditLog } from "./audit.ts";
+import { BodyWatch } from "./body-watch.ts";
 import { ByteBudget } from "./byte-budget.ts";
 import type { GatewayServer, Injector, PipelineContext } from "./context.ts";
 import { Exchange } from "./exchange.ts";
@@ -75,6 +76,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
     audit,
     sessionIds: new SessionIds({ instance, tunnel }),
     sessions: new McpSessions(clock),
+    bodies: new BodyWatch(clock),
     budget: new ByteBudget(bodyBudgetBytes, Math.max(requestBytes, bodyBudgetBytes / 2)),
     answerBudget: new ByteBudget(options.limits?.answerBudgetBytes ?? defaultLimits.answerBudgetBytes),
     requestBytes,
