@@ -4,6 +4,7 @@ import type { Logger } from "../telemetry/index.ts";
 import type { Upstream } from "../upstream/index.ts";
 import type { AgentVerifier } from "./agent-verifier.ts";
 import type { AuditLog } from "./audit.ts";
+import type { BodyWatch } from "./body-watch.ts";
 import type { ByteBudget } from "./byte-budget.ts";
 import type { LeakGuard } from "./leak-guard.ts";
 import type { McpSessions } from "./mcp-sessions.ts";
@@ -31,7 +32,7 @@ export interface GatewayServer {
   readonly leaks: LeakGuard;
 }
 
-/** What all exchanges share. */
+/** What all exchanges share; `sessions` those of one server only. */
 export interface PipelineContext {
   readonly servers: ReadonlyMap<string, GatewayServer>;
   readonly policy: Policy;
@@ -40,6 +41,7 @@ export interface PipelineContext {
   readonly audit: AuditLog;
   readonly sessionIds: SessionIds;
   readonly sessions: McpSessions;
+  readonly bodies: BodyWatch;
   readonly budget: ByteBudget;
   /** For what is held of answers until it is judged. */
   readonly answerBudget: ByteBudget;
