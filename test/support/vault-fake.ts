@@ -383,7 +383,12 @@ function describeMount(path: string, space: Space, rules: Token["rules"]): unkno
   const name = mountOf(`${path}/`, space);
   const mount = name === undefined ? undefined : space.mounts.get(name);
   const isTold = rules === "root" || rules.some((rule) => rule.startsWith(`${name}/`));
-  if (mount === undefined || !isTold) throw new Refusal(403, { errors: ["preflight capability check returned 403"] });
+  if (mount === undefined || !isTold) {
+    const errors = [
+      `preflight capability check returned 403, please ensure client's policies grant access to path "${path}/"`,
+    ];
+    throw new Refusal(403, { errors });
+  }
   return { data: { path: `${name}/`, type: "kv", options: { version: mount.version } } };
 }
 
@@ -395,7 +400,7 @@ function readEntry(mount: Mount, path: string): unknown {
   }
   if (!path.startsWith("data/")) {
     const warning =
-      "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API endpoints.";
+      "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API endpoints to use. If using the OpenBao CLI, use 'bao kv get' for this operation.";
     throw new Refusal(404, { data: null, warnings: [warning], auth: null });
   }
   const versions = mount.entries.get(path.slice("data/".length));
