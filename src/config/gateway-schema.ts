@@ -14,7 +14,7 @@ import {
   urlName,
   wholeNumber,
 } from "./fields.ts";
-import { clientCredentials, type GrantSettings, githubApp, jwtBearer } from "./grant-fields.ts";
+import { clientCredentials, type GrantSettings, githubApp, jwtBearer, refreshToken } from "./grant-fields.ts";
 import { headerMap, headerName, headerPrefix, userName } from "./header-fields.ts";
 import { type Source, source } from "./source.ts";
 import { type OAuthSettings, oauthSection } from "./token-fields.ts";
@@ -172,6 +172,7 @@ function serverSection(base: string) {
     section({ type: z.literal("basic"), username: userName(base), password: source(base) }),
     section({ type: z.literal("headers"), headers: headerMap(base) }),
     clientCredentials(base),
+    refreshToken(base),
     jwtBearer(base),
     githubApp(base),
   ]);

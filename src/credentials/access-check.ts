@@ -12,14 +12,24 @@ export interface AccessCheckDeps {
   readonly logger: Logger;
 }
 
+interface Need {
+  readonly place: KvPlace;
+  readonly needs: readonly string[];
+}
+
 /** An entry in the words of the configuration. */
 export interface Entry {
   readonly mount: string;
   readonly path: string;
+  /** It is written back as well. */
+  readonly isWritten?: boolean;
 }
 
+const toRead = ["read"];
+export const toWriteBack = ["read", "create", "update"];
+
 /**
- * Asks the store whether our token may read `entries`, before an agent needs one of them, and logs what a policy lacks.
+ * Asks the store whether our token may read `entries`, and write those that are written back, before an agent needs one of them, and logs what a policy lacks.
  * Never rejects: a store that is away now may be there when it counts.
  */
 export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDeps): Promise<void> {
@@ -28,8 +38,9 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   if (entries.length === 0) return;
   try {
     const denied = await findDenied(entries, deps);
-    for (const { policyPath: path, stanza } of denied) {
-      logger.warn("store policy lacks a path", { store, path, cure: `grant ${stanza}` });
+    for (const { place, needs } of denied) {
+      const { policyPath: path } = place;
+      logger.warn("store policy lacks a path", { store, path, cure: `grant ${place.stanzaFor(needs)}` });
     }
     if (denied.length === 0) logger.info("store grants every path", { store, count: entries.length });
   } catch (error) {
@@ -39,12 +50,14 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   }
 }
 
-async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Promise<readonly KvPlace[]> {
+async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Promise<readonly Need[]> {
   const { transport, tokens, kv } = deps;
-  const places: KvPlace[] = [];
+  const needed: Need[] = [];
   // One after the other, so that a mount is asked about once.
-  for (const { mount, path } of entries) places.push(await kv.place(mount, path));
-  const paths = places.map(({ policyPath }) => policyPath);
+  for (const { mount, path, isWritten } of entries) {
+    needed.push({ place: await kv.place(mount, path), needs: isWritten === true ? toWriteBack : toRead });
+  }
+  const paths = [...new Set(needed.map(({ place }) => place.policyPath))];
   const answer = await transport.write("sys/capabilities-self", { paths }, await tokens.current());
   const found = asObject(answer?.["data"]);
   if (found === undefined) {
@@ -54,10 +67,10 @@ async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Pro
       'grant path "sys/capabilities-self" { capabilities = ["update"] }, as the default policy does',
     );
   }
-  return places.filter(({ policyPath }) => !mayRead(found[policyPath]));
+  return needed.filter(({ place, needs }) => !may(needs, found[place.policyPath]));
 }
 
-function mayRead(capabilities: unknown): boolean {
-  if (!Array.isArray(capabilities)) return false;
-  return !capabilities.includes("deny") && (capabilities.includes("read") || capabilities.includes("root"));
+function may(needs: readonly string[], capabilities: unknown): boolean {
+  if (!Array.isArray(capabilities) || capabilities.includes("deny")) return false;
+  return capabilities.includes("root") || needs.every((need) => capabilities.includes(need));
 }

@@ -5,7 +5,10 @@ import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import { GrantHttp, isSafeAddress } from "./grant-http.ts";
 import { grantOf, isGrant } from "./grants.ts";
+import { KvRecordFile, type SharedRecord } from "./kv-write.ts";
 import { type CredentialOptions, describeSource, type Source, type VaultOptions, type VaultSource } from "./options.ts";
+import { refreshGrant } from "./refresh-grant.ts";
+import { RefreshReader } from "./refresh-reader.ts";
 import { noCredential, type SecretReader, type ServerCredential, ShapedCredential } from "./server-credential.ts";
 import { shapeOf, tokenShape } from "./shapes.ts";
 import { type Environment, LocalReader } from "./sources.ts";
@@ -61,10 +64,13 @@ export function createCredentials(options: CredentialsOptions): Credentials {
   const store = options.vault === undefined ? undefined : new Store(options.vault, options, reader);
   const http = new GrantHttp(options.clock);
   const known = new Map<string, ServerCredential>();
+  const refreshers: RefreshReader[] = [];
   for (const [server, credential] of Object.entries(options.servers)) {
     known.set(
       server,
-      credential === undefined ? noCredential : openCredential(server, credential, options, reader, store, http),
+      credential === undefined
+        ? noCredential
+        : openCredential(server, credential, options, reader, store, http, refreshers),
     );
   }
   return {
@@ -76,6 +82,8 @@ export function createCredentials(options: CredentialsOptions): Credentials {
     read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
     checkAccess: async () => await store?.checkAccess(),
     close: async () => {
+      // Before what they need ends.
+      await Promise.all(refreshers.map((refresher) => refresher.close()));
       await http.close();
       await store?.close();
     },
@@ -89,6 +97,7 @@ function openCredential(
   reader: LocalReader,
   store: Store | undefined,
   http: GrantHttp,
+  refreshers: RefreshReader[],
 ): ServerCredential {
   const { clock, random } = options;
   const logger = options.logger.with({ server });
@@ -96,7 +105,15 @@ function openCredential(
     "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
   if (isGrant(credential)) {
     const token = new TokenReader(grantOf(credential, clock), { openReader, http, clock, random, logger });
-    return new ShapedCredential(tokenShape(token.place), [token], { clock, logger });
+    return new ShapedCredential(tokenShape(token), [token], { clock, logger });
+  }
+  if (credential.type === "oauthRefreshToken") {
+    const record = recordOf(store, credential.record.vault);
+    const grant = refreshGrant(credential, http, clock);
+    const { claimMs } = credential;
+    const token = new RefreshReader(grant, { record, claimMs, openReader, clock, random, logger });
+    refreshers.push(token);
+    return new ShapedCredential(tokenShape(token), [token], { clock, logger });
   }
   const shape = shapeOf(credential);
   return new ShapedCredential(shape, shape.sources.map(openReader), { clock, logger });
@@ -105,6 +122,11 @@ function openCredential(
 function readerOf(store: Store | undefined, source: VaultSource): SecretReader {
   if (store !== undefined) return store.open(source);
   throw new CredentialError("not-configured", `${describeSource(source)} needs a store`, "write the section vault");
+}
+
+function recordOf(store: Store | undefined, { mount, path }: Entry): SharedRecord {
+  if (store !== undefined) return store.openRecord(mount, path);
+  throw new CredentialError("not-configured", `${mount}/${path} needs a store`, "write the section vault");
 }
 
 /** A variable is read once; a file again for every use that is more than a second after the last. */
@@ -129,6 +151,7 @@ class Store {
   /** Keyed by encoded mount and path, in which a space cannot occur. */
   readonly #records = new Map<string, Cached<KvRecord>>();
   readonly #entries = new Map<string, Entry>();
+  readonly #written = new Map<string, Entry>();
 
   constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
     const { clock, random, logger } = deps;
@@ -163,6 +186,13 @@ class Store {
     };
   }
 
+  /** An entry that is written back, and never cached: others write it as well. */
+  openRecord(mount: string, path: string): SharedRecord {
+    const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
+    this.#written.set(key, { mount, path, isWritten: true });
+    return new KvRecordFile(mount, path, { transport: this.#transport, tokens: this.#tokens, kv: this.#kv });
+  }
+
   #cache(mount: string, path: string): Cached<KvRecord> {
     const { clock, random } = this.#deps;
     const logger = this.#deps.logger.with({ store: this.#transport.address, path: `${mount}/${path}` });
@@ -180,7 +210,7 @@ class Store {
 
   async checkAccess(): Promise<void> {
     const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger: this.#deps.logger };
-    await checkAccess([...this.#entries.values()], deps);
+    await checkAccess([...new Map([...this.#entries, ...this.#written]).values()], deps);
   }
 
   async close(): Promise<void> {

@@ -27,14 +27,18 @@ interface LastAnswer {
   retryAfterMs: number | undefined;
 }
 
-const deadlineMs = 10_000;
+/** Of the whole of one grant, unless its caller has less time. */
+const defaultDeadlineMs = 10_000;
+/** The system's or OpenSSL's names of what goes wrong before a request can leave. Resets are not among them. */
+const unsentReasons =
+  /^(?:ECONNREFUSED|ENOTFOUND|EAI_\w+|E(?:HOST|NET)UNREACH|UND_ERR_CONNECT_TIMEOUT|\w*CERT\w*|UNABLE_TO_\w+)$/;
 const maxAnswerBytes = 256 * 1024;
 
 export class GrantHttp {
   readonly #clock: Clock;
   readonly #agent = new Agent({
     // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
-    connect: { rejectUnauthorized: true, timeout: deadlineMs },
+    connect: { rejectUnauthorized: true, timeout: defaultDeadlineMs },
     connections: 8,
     pipelining: 1,
     maxHeaderSize: 16 * 1024,
@@ -47,7 +51,11 @@ export class GrantHttp {
   }
 
   /** Runs all requests of one grant; `place` names the endpoint in errors. Rejects with `CredentialError`. */
-  async exchange<T>(place: string, talk: (send: SendRequest) => Promise<T>): Promise<T> {
+  async exchange<T>(
+    place: string,
+    talk: (send: SendRequest) => Promise<T>,
+    deadlineMs = defaultDeadlineMs,
+  ): Promise<T> {
     if (this.#isClosed) throw closedError();
     const end = new AbortController();
     const timer = this.#clock.after(deadlineMs, () => end.abort());
@@ -96,10 +104,12 @@ export class GrantHttp {
       return await toResponse(answer, place, last);
     } catch (error) {
       if (error instanceof CredentialError) throw error;
+      const reason = reasonOf(error);
       throw new CredentialError(
         "endpoint-unreachable",
-        `${place} cannot be reached: ${reasonOf(error)}`,
+        `${place} cannot be reached: ${reason}`,
         "check its address, DNS, the firewall and its certificate",
+        { isUnsent: unsentReasons.test(reason) },
       );
     }
   }

@@ -91,10 +91,28 @@ export interface GithubAppOptions {
   readonly repositories?: readonly string[] | undefined;
 }
 
+/**
+ * The refresh token grant (RFC 6749, 6). What the endpoint rotates is written back into the record, an entry of a KV
+ * version 2 mount with the fields `refresh_token`, `access_token` and `expires_at`.
+ */
+export interface RefreshTokenOptions {
+  readonly type: "oauthRefreshToken";
+  readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly clientId: string | Source;
+  /** Undefined for a public client. */
+  readonly client?: { readonly auth: "basic" | "post"; readonly secret: Source } | undefined;
+  readonly record: { readonly vault: { readonly mount: string; readonly path: string } };
+  readonly scope?: string | undefined;
+  /** RFC 8707. */
+  readonly resource?: string | undefined;
+  /** How long one gateway may keep the others from refreshing; default 30 s. */
+  readonly claimMs?: number | undefined;
+}
+
 /** Secrets that buy short-lived access tokens, of which only the token is sent to the server. */
 export type GrantOptions = ClientCredentialsOptions | JwtBearerOptions | GithubAppOptions;
 
-export type CredentialOptions = StaticOptions | GrantOptions;
+export type CredentialOptions = StaticOptions | GrantOptions | RefreshTokenOptions;
 
 export interface TokenAuthOptions {
   readonly method: "token";

@@ -5,7 +5,7 @@ import { type BasicOptions, describeSource, type HeadersOptions, type Source, ty
 /** What one upstream call gets. The values are live secrets in plain text: write them to the request and nowhere else. */
 export interface Injection {
   readonly headers: RawHeaders;
-  /** What was read for it, so that no log line quotes any of it. */
+  /** What was read for it, so that no log line and no answer quotes any of it; first what is sent. */
   readonly secrets: readonly Secret[];
 }
 
@@ -92,12 +92,15 @@ function singleShape(name: string, source: Source, toValue: (secret: Secret, pla
   };
 }
 
-/** An access token that was granted at `place`. */
-export function tokenShape(place: string): Shape {
+/** An access token that was granted at a place, and the secrets behind it, which no answer must hold either. */
+export function tokenShape(issued: { readonly place: string; readonly guarded: readonly Secret[] }): Shape {
   return {
     names: ["Authorization"],
     sources: [],
-    build: (secrets) => ({ headers: ["Authorization", bearerValue(secretAt(secrets, 0), place)], secrets }),
+    build: (secrets) => ({
+      headers: ["Authorization", bearerValue(secretAt(secrets, 0), issued.place)],
+      secrets: [...secrets, ...issued.guarded],
+    }),
   };
 }
 
