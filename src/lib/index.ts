@@ -1,3 +1,13 @@
+export {
+  addressRefused,
+  guardConnect,
+  guardedLookup,
+  hostRefusal,
+  type Reach,
+  type ResolveAll,
+  reachOf,
+} from "./address-guard.ts";
+export { rangeOf } from "./addresses.ts";
 export { Backoff } from "./backoff.ts";
 export { type Clock, systemClock, type Timer } from "./clock.ts";
 export { headerValue, headerValues, type RawHeaders } from "./headers.ts";
