@@ -419,6 +419,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
 const cures: Readonly<Record<UpstreamError["code"], string | undefined>> = {
   refused: "check that the server listens at the configured URL",
   dns: "check the host name of the configured URL",
+  address: "a cloud's metadata service is never dialled: correct the configured URL, or what its name resolves to",
   tls: "check the server's certificate, or name its CA",
   reset: undefined,
   "first-byte": "raise timeouts.firstByte if the server may take this long",

@@ -1,6 +1,6 @@
 import { createSecureContext, rootCertificates } from "node:tls";
-import { Pool } from "undici";
-import type { Clock, RawHeaders } from "../lib/index.ts";
+import { buildConnector, Pool } from "undici";
+import { type Clock, guardConnect, guardedLookup, type RawHeaders } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { HttpCall, type UpstreamCall, type UpstreamSink } from "./call.ts";
 import { Deadlines } from "./deadlines.ts";
@@ -104,8 +104,14 @@ function createPool(origin: string, options: UpstreamOptions): Pool {
     // Deadlines are ours: undici's would end quiet event streams.
     headersTimeout: 0,
     bodyTimeout: 0,
-    connectTimeout: options.timeouts?.connectMs ?? 10_000,
-    ...(secureContext === undefined ? {} : { connect: { secureContext } }),
+    connect: guardConnect(
+      "pinned",
+      buildConnector({
+        timeout: options.timeouts?.connectMs ?? 10_000,
+        lookup: guardedLookup("pinned"),
+        ...(secureContext === undefined ? {} : { secureContext }),
+      }),
+    ),
   });
 }
 

@@ -18,6 +18,29 @@ export const gatewayTraps: readonly Trap[] = [
     ],
   },
   {
+    title: "a metadata service for a server",
+    yaml: gatewayWith(2, "servers: { tickets: { url: 'http://[::ffff:169.254.169.254]/mcp' } }"),
+    says: [
+      [
+        "2:28 `servers.tickets.url` is a cloud's metadata service, which hands out credentials and is never dialled",
+        "https://host.example.com/mcp",
+      ],
+    ],
+  },
+  {
+    title: "a metadata service for a store",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://metadata.google.internal, auth: { method: token, token: { file: t } } }",
+    ),
+    says: [
+      [
+        "4:19 `vault.address` is a cloud's metadata service, which hands out credentials and is never dialled",
+        "https://host.example.com",
+      ],
+    ],
+  },
+  {
     title: "a misspelt section",
     yaml: gatewayWith(4, "limts: {}"),
     says: [["4:1 unknown key `limts`", "limits"]],
