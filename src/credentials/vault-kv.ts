@@ -1,11 +1,10 @@
 import { type Clock, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
+import { askStore } from "./vault-ask.ts";
 import type { TokenManager } from "./vault-auth.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 import { encodePath } from "./vault-path.ts";
 import { asObject, type VaultAnswer, type VaultTransport } from "./vault-transport.ts";
-
-const inconsistentRetryMs = 200;
 
 /** One entry of a KV engine, in one version. The fields stay inside; what comes out is wrapped. */
 export class KvRecord {
@@ -95,19 +94,8 @@ export class KvReader {
     }
   }
 
-  /** A refusal is tried again once, if the token was to blame; so is a node that lags behind, or a connection gone stale. */
   async #fetch(place: KvPlace): Promise<VaultAnswer> {
-    const { transport, tokens, clock } = this.#options;
-    const token = await tokens.current();
-    try {
-      return await transport.read(place.apiPath, token);
-    } catch (error) {
-      if (!(error instanceof VaultFailure)) throw error;
-      if (error.status === 403 && (await tokens.judgeDenial(token)) === "denied") throw error;
-      if (error.status === 412) await new Promise<void>((resolve) => clock.after(inconsistentRetryMs, resolve));
-      if (error.status !== 403 && error.status !== 412 && !isLostConnection(error)) throw error;
-      return await transport.read(place.apiPath, await tokens.current());
-    }
+    return (await askStore(this.#options, (transport, token) => transport.read(place.apiPath, token))).answer;
   }
 
   /** What the store itself says of the mount; undefined when it does not tell. */
@@ -231,8 +219,4 @@ function recordOf(answer: VaultAnswer, place: KvPlace): KvRecord {
   // Version 1 keeps the fields one level higher and has no metadata.
   if (fields === undefined || asObject(outer["metadata"]) === undefined) throw place.wrongVersion();
   return new KvRecord(fields, String(place));
-}
-
-function isLostConnection(error: VaultFailure): boolean {
-  return error.kind === "unreachable" && /^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/.test(error.message);
 }
