@@ -67,16 +67,11 @@ interface Clash {
 export function clientCredentials(base: string) {
   return section({
     type: z.literal("oauthClientCredentials"),
-    tokenEndpoint: endpoint().optional(),
-    issuer: issuer().optional(),
-    clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
+    ...whatIsAsked(base),
     clientSecret: source(base).optional(),
     privateKey: source(base).optional(),
     keyId: plainText("keyId: key-1").optional(),
     clientAuth: z.enum(["basic", "post", "privateKeyJwt"]).optional(),
-    scope: scopes().optional(),
-    resource: resourceUri().optional(),
-    audience: plainText("audience: https://tickets.internal").optional(),
   }).transform((file, ctx): ClientCredentialsSettings => {
     const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
     const client = clientOf(file);
@@ -110,6 +105,34 @@ export function refreshToken(base: string) {
     const client = clientSecret === undefined ? undefined : { auth: clientAuth ?? "basic", secret: clientSecret };
     return { type, at, clientId, client, record, scope, resource };
   });
+}
+
+/** A client that proves itself by a JWT which Vault signs: all that names it, and no secret. */
+export type AssertionSettings = Omit<ClientCredentialsSettings, "client">;
+
+export function assertedClient(base: string) {
+  return section({
+    type: z.literal("oauthClientCredentials"),
+    ...whatIsAsked(base),
+  }).transform((file, ctx): AssertionSettings => {
+    const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
+    const at = placeOf(tokenEndpoint, issuer);
+    if (!("message" in at)) return { type, at, clientId, scope, resource, audience };
+    report(at, ctx);
+    return z.NEVER;
+  });
+}
+
+/** Where a token is bought, by whom, and for what. */
+function whatIsAsked(base: string) {
+  return {
+    tokenEndpoint: endpoint().optional(),
+    issuer: issuer().optional(),
+    clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
+    scope: scopes().optional(),
+    resource: resourceUri().optional(),
+    audience: plainText("audience: https://tickets.internal").optional(),
+  };
 }
 
 export function jwtBearer(base: string) {

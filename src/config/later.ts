@@ -60,15 +60,12 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
 };
 
 const typesHere =
-  "type: bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer or githubApp";
+  "type: bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
   gateway: {
     "servers.*.credential.type": {
       tokenExchange: typesHere,
-      mtls: typesHere,
-      vaultDynamic: typesHere,
-      vaultIdentity: typesHere,
     },
   },
   relay: {},

@@ -21,6 +21,7 @@ export type CredentialErrorCode =
   | "not-found"
   | "deleted"
   | "wrong-kv-version"
+  | "lease-refused"
   | "field-missing"
   | "field-empty"
   | "field-not-string"

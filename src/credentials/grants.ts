@@ -20,6 +20,7 @@ import type { Clock, Secret } from "../lib/index.ts";
 import { githubAppGrant } from "./github-app.ts";
 import { badAnswer, checkAddress, type SendRequest } from "./grant-http.ts";
 import {
+  type AnySource,
   type ClientCredentialsOptions,
   type CredentialOptions,
   describeSource,
@@ -60,7 +61,7 @@ function clientCredentialsGrant(options: ClientCredentialsOptions, clock: Clock)
     resource: options.resource,
     audience: options.audience,
   }).filter((entry): entry is [string, string] => entry[1] !== undefined);
-  const keySource = client.auth === "privateKeyJwt" ? client.privateKey : client.secret;
+  const keySource = proofOf(client);
   const keys = new KeyReader(describeSource(keySource));
   return {
     place: server.place,
@@ -113,11 +114,26 @@ function jwtBearerGrant(options: JwtBearerOptions, clock: Clock): Grant {
   };
 }
 
+function proofOf(client: ClientCredentialsOptions["client"]): AnySource {
+  if (client.auth === "assertion") return client.assertion;
+  return client.auth === "privateKeyJwt" ? client.privateKey : client.secret;
+}
+
+/** RFC 7523, 2.2. */
+function assertedBy(jwt: Secret): ClientAuth {
+  return (_server, { client_id: id }, body) => {
+    body.set("client_id", id);
+    body.set("client_assertion", textOf(jwt));
+    body.set("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
+  };
+}
+
 async function clientAuthOf(
   client: ClientCredentialsOptions["client"],
   secret: Secret,
   keys: KeyReader,
 ): Promise<ClientAuth> {
+  if (client.auth === "assertion") return assertedBy(secret);
   if (client.auth === "privateKeyJwt") {
     const { key } = await keys.read(secret);
     return PrivateKeyJwt({ key, kid: client.keyId });

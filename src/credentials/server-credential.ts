@@ -97,7 +97,7 @@ export class ShapedCredential implements ServerCredential {
     try {
       const secrets = await Promise.all(this.#readers.map((reader) => reader.reload()));
       const injection = this.#build(secrets);
-      this.#count(hasSameHeaders(failed, injection));
+      this.#count(isSame(failed, injection));
       return injection;
     } catch (error) {
       this.#count(true);
@@ -145,7 +145,7 @@ export class ShapedCredential implements ServerCredential {
     if (last !== undefined && secrets.every((secret, i) => last.secrets[i] === secret)) return last;
     const injection = this.#shape.build(secrets);
     // However the new value came here: a refusal of it is the first of its kind.
-    if (last !== undefined && !hasSameHeaders(last, injection)) this.#count(false);
+    if (last !== undefined && !isSame(last, injection)) this.#count(false);
     this.#last = injection;
     this.#failure = undefined;
     return injection;
@@ -178,6 +178,10 @@ function readSafely(reader: SecretReader): Secret | Promise<Secret> {
   }
 }
 
-function hasSameHeaders(one: Injection, other: Injection): boolean {
-  return one.headers.length === other.headers.length && one.headers.every((text, i) => text === other.headers[i]);
+function isSame(one: Injection, other: Injection): boolean {
+  return (
+    one.tls === other.tls &&
+    one.headers.length === other.headers.length &&
+    one.headers.every((text, i) => text === other.headers[i])
+  );
 }

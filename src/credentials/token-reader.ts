@@ -10,7 +10,7 @@ import type { Logger } from "../telemetry/index.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import type { GrantHttp, SendRequest } from "./grant-http.ts";
-import type { Source } from "./options.ts";
+import type { AnySource } from "./options.ts";
 import type { SecretReader } from "./server-credential.ts";
 
 export interface IssuedToken {
@@ -24,7 +24,7 @@ export interface Grant {
   /** Names the endpoint in messages. */
   readonly place: string;
   /** What is to be read, in the order in which `obtain` takes it. */
-  readonly sources: readonly Source[];
+  readonly sources: readonly AnySource[];
   /** The first source is a secret that is sent as it stands. */
   readonly sendsSecret?: boolean;
   /** Throws `CredentialError`, or whatever the answer led to, which `GrantHttp` explains. */
@@ -32,7 +32,7 @@ export interface Grant {
 }
 
 export interface TokenReaderDeps {
-  readonly openReader: (source: Source) => SecretReader;
+  readonly openReader: (source: AnySource) => SecretReader;
   readonly http: GrantHttp;
   readonly clock: Clock;
   readonly random: () => number;

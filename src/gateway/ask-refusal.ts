@@ -1,4 +1,4 @@
-import type { GatewayServer } from "./context.ts";
+import type { GatewayServer, Injected } from "./context.ts";
 
 const firstByteMs = 10_000;
 
@@ -17,8 +17,8 @@ export function refuseAsk(
   const headers = ["content-type", "application/json", "accept", "application/json, text/event-stream"];
   if (ask.sessionId !== undefined) headers.push("mcp-session-id", ask.sessionId);
   if (ask.protocolVersion !== undefined) headers.push("mcp-protocol-version", ask.protocolVersion);
-  const send = (credential: readonly string[]): void => {
-    const request = { method: "POST", headers: [...headers, ...credential], body, firstByteMs } as const;
+  const send = ({ headers: credential, tls }: Injected): void => {
+    const request = { method: "POST", headers: [...headers, ...credential], body, firstByteMs, tls } as const;
     const call = server.upstream.request(request, {
       // What comes of a refusal is nobody's concern, and its answer might never end.
       onHead: () => call.abort(),
@@ -29,8 +29,8 @@ export function refuseAsk(
   };
   try {
     const injection = server.credential.inject();
-    if (injection instanceof Promise) injection.then((found) => send(found.headers)).catch(() => undefined);
-    else send(injection.headers);
+    if (injection instanceof Promise) injection.then(send).catch(() => undefined);
+    else send(injection);
   } catch {
     // Without its credential the server is told nothing, as any other call of it fails.
   }

@@ -1,7 +1,7 @@
 import type { Clock, RawHeaders, Secret } from "../lib/index.ts";
 import type { Policy } from "../policy/index.ts";
 import type { Logger } from "../telemetry/index.ts";
-import type { Upstream } from "../upstream/index.ts";
+import type { TlsIdentity, Upstream } from "../upstream/index.ts";
 import type { AgentVerifier } from "./agent-verifier.ts";
 import type { AuditLog } from "./audit.ts";
 import type { BodyWatch } from "./body-watch.ts";
@@ -14,7 +14,7 @@ import type { SessionIds } from "./session-id.ts";
 export interface Injector {
   /** Headers for one call, at once or later. Throws or rejects when there are none; then the call must not be made. */
   inject(): Injected | Promise<Injected>;
-  /** What to try after the server refused `failed`; with the same headers another try is of no use. Throws as `inject`. */
+  /** What to try after the server refused `failed`; with the same headers and certificate another try is of no use. Throws as `inject`. */
   refresh(failed: Injected): Injected | Promise<Injected>;
 }
 
@@ -22,6 +22,8 @@ export interface Injected {
   readonly headers: RawHeaders;
   /** What was read for them, so that no log line quotes any of it. */
   readonly secrets: readonly Secret[];
+  /** A client certificate; handed on as it is. */
+  readonly tls?: TlsIdentity | undefined;
 }
 
 /** One configured MCP server as the pipeline uses it. */

@@ -248,7 +248,8 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     const session = upstreamId === undefined ? [] : ["mcp-session-id", upstreamId];
     const { method } = this.#open;
     const body = this.#body;
-    const request = { method, headers: [...headers.forward, ...session, ...injected.headers], body, firstByteMs };
+    const { tls } = injected;
+    const request = { method, headers: [...headers.forward, ...session, ...injected.headers], body, firstByteMs, tls };
     const { protocolVersion } = headers;
     const validUntil = this.#validUntil;
     this.#answer = new UpstreamAnswer(this.#ctx, {
@@ -293,7 +294,9 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
   #retry(failed: Injected, next: Injected): void {
     if (this.#state !== "injecting") return;
     const isSame =
-      next.headers.length === failed.headers.length && next.headers.every((x, i) => x === failed.headers[i]);
+      next.tls === failed.tls &&
+      next.headers.length === failed.headers.length &&
+      next.headers.every((x, i) => x === failed.headers[i]);
     if (isSame) this.#answer?.refuseCredential();
     else this.#forward(next);
   }

@@ -346,7 +346,7 @@ export const gatewayTraps: readonly Trap[] = [
     says: [
       [
         "2:71 `type: tokenExchange` is not in this version yet",
-        "type: bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer or githubApp",
+        "type: bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity",
       ],
     ],
   },
@@ -639,7 +639,7 @@ export const gatewayTraps: readonly Trap[] = [
     yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { type: Bearer } } }"),
     says: [
       [
-        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer or githubApp",
+        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity",
         "type: bearer",
       ],
     ],
