@@ -1,3 +1,4 @@
+import type { Caller } from "../credentials/index.ts";
 import type { Clock, RawHeaders, Secret } from "../lib/index.ts";
 import type { Policy } from "../policy/index.ts";
 import type { Logger } from "../telemetry/index.ts";
@@ -12,10 +13,12 @@ import type { SessionIds } from "./session-id.ts";
 
 /** The part of a server's credential that the pipeline uses (credentials room). */
 export interface Injector {
+  /** What it injects depends on the caller; absent: it does not. */
+  readonly isPerCaller?: boolean;
   /** Headers for one call, at once or later. Throws or rejects when there are none; then the call must not be made. */
-  inject(): Injected | Promise<Injected>;
+  inject(caller: Caller): Injected | Promise<Injected>;
   /** What to try after the server refused `failed`; with the same headers and certificate another try is of no use. Throws as `inject`. */
-  refresh(failed: Injected): Injected | Promise<Injected>;
+  refresh(failed: Injected, caller: Caller): Injected | Promise<Injected>;
 }
 
 export interface Injected {

@@ -6,7 +6,7 @@ import { findLeaks } from "../support/canary.ts";
 import { RotatingServer } from "../support/rotating-server.ts";
 import type { StoreSpace, StoreUnderTest } from "../support/store-under-test.ts";
 import { TokenEndpoint } from "../support/token-endpoint.ts";
-import { bearerAt, byRole, byToken, type Harness, open, refreshing } from "./harness.ts";
+import { agent, bearerAt, byRole, byToken, type Harness, open, refreshing } from "./harness.ts";
 
 const readAll =
   'path "secret/data/mcp/*" { capabilities = ["read"] } path "team/a/kv/data/*" { capabilities = ["read"] }';
@@ -38,7 +38,7 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       await store.putSecret("secret", "mcp/tickets", { token: canary, other: "x" });
       const { inject, env, credentials } = await openByRole({ tickets: bearerAt("mcp/tickets") });
       expect(await inject()).toEqual(["Authorization", `Bearer ${canary}`]);
-      expect(credentials.forServer("tickets").inject(), "at once when warm").not.toBeInstanceOf(Promise);
+      expect(credentials.forServer("tickets").inject(agent), "at once when warm").not.toBeInstanceOf(Promise);
       expect(env).toEqual({});
     });
 
@@ -48,10 +48,10 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       const basic: CredentialOptions = { type: "basic", username: at("user"), password: at("password") };
       const { credentials, inject } = await openByRole({ basic });
       const credential = credentials.forServer("basic");
-      const first = await credential.inject();
+      const first = await credential.inject(agent);
       await store.putSecret("secret", "mcp/rotated", { user: "svc", password: canary });
       expect(await inject()).toEqual(first.headers);
-      const next = await Promise.all(Array.from({ length: 10 }, () => credential.refresh(first)));
+      const next = await Promise.all(Array.from({ length: 10 }, () => credential.refresh(first, agent)));
       expect(new Set(next).size).toBe(1);
       const blob = Buffer.from(`svc:${canary}`).toString("base64");
       expect(next[0]?.headers).toEqual(["Authorization", `Basic ${blob}`]);
