@@ -53,7 +53,8 @@ export class RefreshReader implements SecretReader {
   #rejected: string | undefined;
   #reloadAt = Number.NEGATIVE_INFINITY;
   #clientSecret: Secret | undefined;
-  #refreshToken: Secret | undefined;
+  /** The one that is good now and the one before. */
+  #refreshTokens: readonly Secret[] = [];
   #flight: Promise<unknown> | undefined;
   #saver: Timer | undefined;
   #isClosed = false;
@@ -96,7 +97,7 @@ export class RefreshReader implements SecretReader {
 
   /** What must not come back from a server any more than the access token itself. */
   get guarded(): readonly Secret[] {
-    return [this.#refreshToken, this.#clientSecret].filter((secret) => secret !== undefined);
+    return this.#clientSecret === undefined ? this.#refreshTokens : [...this.#refreshTokens, this.#clientSecret];
   }
 
   read(): Secret | Promise<Secret> {
@@ -142,7 +143,7 @@ export class RefreshReader implements SecretReader {
     const startedAt = this.#clock.now();
     try {
       const { accessToken, lifeMs, refreshToken } = await this.#rotation.obtain((text) => this.#isSpent(text));
-      if (refreshToken !== undefined) this.#refreshToken = new Secret(refreshToken);
+      if (refreshToken !== undefined) this.#guard(refreshToken);
       const span = spanOf(lifeMs, this.#random());
       const freshUntil = startedAt + span.freshMs;
       this.#held = { secret: new Secret(accessToken), freshUntil, ...span };
@@ -153,6 +154,12 @@ export class RefreshReader implements SecretReader {
       if (isOurs) this.#rejected = undefined;
       this.#saveLater();
     }
+  }
+
+  #guard(refreshToken: string): void {
+    const [latest] = this.#refreshTokens;
+    if (latest?.reveal() === refreshToken) return;
+    this.#refreshTokens = [new Secret(refreshToken), ...(latest === undefined ? [] : [latest])];
   }
 
   /** The server refused it, or it is ours and due. */
@@ -185,6 +192,7 @@ export class RefreshReader implements SecretReader {
 
   async #send(secrets: readonly Secret[], refreshToken: string, deadlineMs: number): Promise<SpendOutcome> {
     if (this.#grant.hasSecret) this.#clientSecret = secrets[0];
+    this.#guard(refreshToken);
     return await this.#grant.spend(secrets, refreshToken, deadlineMs);
   }
 

@@ -23,8 +23,8 @@ export class RotatingServer {
   /** Answers that brought tokens, and families that were revoked. */
   rotations = 0;
   revocations = 0;
-  /** Access tokens that were granted. */
-  readonly granted: string[] = [];
+  /** Every token, in the order in which it came into being. */
+  readonly issued: string[] = [];
   readonly #now: () => number;
   readonly #known = new Map<string, Spendable>();
 
@@ -56,7 +56,7 @@ export class RotatingServer {
     known.spentAt ??= now;
     this.rotations += 1;
     const token = `access-${randomUUID()}`;
-    this.granted.push(token);
+    this.issued.push(token);
     return {
       access_token: token,
       token_type: "Bearer",
@@ -67,6 +67,7 @@ export class RotatingServer {
 
   #issue(family: Family): string {
     const token = `refresh-${randomUUID()}`;
+    this.issued.push(token);
     this.#known.set(token, { family });
     return token;
   }
