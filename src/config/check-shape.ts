@@ -6,7 +6,7 @@ import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
 import { formatPath, keyPositionOf, nodeAt, type Path, positionOf, type Tree, toValue, walk } from "./tree.ts";
 
-const sourceKeys: readonly string[] = ["vault", "file", "env"];
+const sourceKeys: readonly string[] = ["vault", "file", "env", "lease"];
 
 type Issue = z.core.$ZodIssue;
 
@@ -190,6 +190,7 @@ function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
   const key = String(path.at(-1));
   if (expects.startsWith("a source of a secret")) {
     const message = `${label}: a secret is never written into this file`;
+    if (expects.endsWith("of the lease")) return { message, cure: `${key}: { lease: FIELD }` };
     const local = `${key}: { file: PATH }   or { env: NAME }`;
     return {
       message,

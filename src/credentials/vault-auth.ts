@@ -90,6 +90,18 @@ export class TokenManager {
     return "retry";
   }
 
+  /** Whether `token` is the one in use and alive, and with it what the store leased for it. */
+  holds(token: Secret): boolean {
+    const state = this.#state;
+    return state.kind === "valid" && state.grant.token === token && !this.#hasExpired(state);
+  }
+
+  /** Whether `close` takes every lease of the token along. A batch token, which is not renewable, cannot be revoked. */
+  get revokesLeases(): boolean {
+    const state = this.#state;
+    return this.#options.login.ownsToken && state.kind === "valid" && state.grant.renewable;
+  }
+
   /** Stops every timer. A token that we were granted is revoked, if the store answers soon. */
   async close(): Promise<void> {
     const state = this.#state;

@@ -62,7 +62,7 @@ export function createLogin(auth: VaultAuthOptions, deps: LoginDeps): VaultLogin
 }
 
 /** Stands for the token that the agent adds; it is never sent. */
-const agentGrant: Grant = { token: new Secret("the agent's"), leaseMs: 0, renewable: false };
+const agentGrant: Grant = { token: new Secret("the agent's", "passing"), leaseMs: 0, renewable: false };
 
 /** A connection that is kept alive still shows the certificate of its beginning, hence a new one. */
 async function logInByCertificate(auth: CertAuthOptions, deps: LoginDeps): Promise<Grant> {

@@ -226,7 +226,7 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   /** For a gateway that checks again who calls; it travels in no header and stands in no log. */
   #agentToken(): Secret | undefined {
     const bearer = readBearer(this.#request.headers.authorization);
-    return bearer === undefined ? undefined : new Secret(bearer);
+    return bearer === undefined ? undefined : new Secret(bearer, "passing");
   }
 
   #sendKept(stream: TunnelStream): void {

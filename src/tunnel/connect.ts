@@ -2,7 +2,7 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import { connect as connectTcp, isIP, type NetConnectOpts, type Socket } from "node:net";
 import { type ConnectionOptions, connect as connectTls, rootCertificates } from "node:tls";
 import { type ClientOptions, WebSocket } from "ws";
-import type { Clock, Secret, Timer } from "../lib/index.ts";
+import { type Clock, guardedLookup, hostRefusal, type Secret, type Timer } from "../lib/index.ts";
 import type { Carrier } from "./carrier.ts";
 import { tunnelNameHeader, tunnelPath, tunnelSubprotocol } from "./options.ts";
 import { WsCarrier, wsOptions } from "./ws-carrier.ts";
@@ -50,6 +50,7 @@ export function parseTunnelUrl(text: string): URL | string {
   if (url.username !== "" || url.password !== "" || url.search !== "" || url.hash !== "") {
     return "the relay's URL has no user, query or fragment";
   }
+  if (hostRefusal("pinned", url.hostname) !== undefined) return "the relay's URL leads to a cloud's metadata service";
   url.pathname = `${url.pathname.replace(/\/+$/, "")}${tunnelPath}`;
   return url;
 }
@@ -99,9 +100,8 @@ class Attempt {
 
   #connect(to: NetConnectOpts): Socket {
     const isSecure = this.#options.url.protocol === "wss:";
-    const socket = isSecure
-      ? connectTls(this.#tlsOptions(to))
-      : connectTcp({ ...to, path: undefined } as NetConnectOpts);
+    const guarded = { ...to, path: undefined, lookup: guardedLookup("pinned") };
+    const socket = isSecure ? connectTls(this.#tlsOptions(guarded)) : connectTcp(guarded as NetConnectOpts);
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.once("connect", () => {
@@ -112,12 +112,11 @@ class Attempt {
     return socket;
   }
 
-  #tlsOptions(to: NetConnectOpts): ConnectionOptions {
+  #tlsOptions(to: object): ConnectionOptions {
     const { host } = to as { readonly host?: string };
     const { ca } = this.#options;
     return {
       ...to,
-      path: undefined,
       servername: host === undefined || isIP(host) !== 0 ? "" : host,
       ALPNProtocols: ["http/1.1"],
       // `ca` replaces the bundled roots, so they are given as well.

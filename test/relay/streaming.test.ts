@@ -179,6 +179,13 @@ describe("what breaks after the headers", () => {
     expect(cut.text).not.toContain("0\r\n\r\n");
   });
 
+  it("C08 says so in a stream whose last event id was empty: the client has none to resume by", async () => {
+    const client = await begin("7", "id: e1\ndata: 1\n\nid:\ndata: 2\n\n");
+    session.last.fail("TUNNEL_LOST");
+    await client.has("0\r\n\r\n");
+    expect(client.text).toContain("-33010");
+  });
+
   it("puts no text into an event that is no id", async () => {
     for (const rpcId of ['"a\n\ndata: x"', "{}", "null", "1,2", `"${"x".repeat(2_000)}"`]) {
       const client = await begin(rpcId, "data: 1\n\n");

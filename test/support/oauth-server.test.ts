@@ -1,7 +1,7 @@
 /** The grants of src/credentials against a server that nobody here wrote, and that server's own refusals. */
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import type { CredentialOptions } from "../../src/credentials/index.ts";
-import { type Harness, open } from "../credentials/harness.ts";
+import { agent, type Harness, open } from "../credentials/harness.ts";
 import { TestIssuer } from "./issuer.ts";
 import { type OAuthServer, opaqueResource, startOAuthServer } from "./oauth-server.ts";
 
@@ -72,14 +72,14 @@ describe("a real authorization server", () => {
   it.each(Object.keys(shapes))("grants by %s what a resource server admits until it is revoked", async (name) => {
     const [credential, env] = shapes[name]!();
     const { credentials } = openWith(credential, env);
-    const first = await credentials.forServer("a").inject();
+    const first = await credentials.forServer("a").inject(agent);
     const token = tokenOf(first.headers);
     const [audience, who] = wanted[name]!;
     expect(await server.admits(token, audience)).toMatchObject(who);
     expect(await server.admits(token, "https://other.test/mcp")).toBeUndefined();
     await server.revoke(token);
     expect(await server.admits(token, audience)).toBeUndefined();
-    const next = tokenOf((await credentials.forServer("a").refresh(first)).headers);
+    const next = tokenOf((await credentials.forServer("a").refresh(first, agent)).headers);
     expect(await server.admits(next, audience)).toMatchObject(who);
     expect(server.granted).toContain(next);
   });
