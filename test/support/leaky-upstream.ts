@@ -1,6 +1,10 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import { gzipSync } from "node:zlib";
-import { type FixtureServer, startFixtureServer } from "../fixtures/fixture-server/server.ts";
+import {
+  type FixtureServer,
+  type FixtureServerOptions,
+  startFixtureServer,
+} from "../fixtures/fixture-server/server.ts";
 
 /** The fixture server behind a guard. A call of the tool `leak_<way>` is answered with the credential it came with. */
 export interface LeakyUpstream extends FixtureServer {
@@ -9,7 +13,8 @@ export interface LeakyUpstream extends FixtureServer {
 }
 
 export interface LeakyUpstreamOptions {
-  readonly admits: (headers: IncomingHttpHeaders) => Promise<boolean>;
+  readonly admits: NonNullable<FixtureServerOptions["admits"]>;
+  readonly tls?: FixtureServerOptions["tls"] | undefined;
   /** Lower-case names of the headers that carry the credential. */
   readonly carriers: readonly string[];
 }
@@ -154,7 +159,8 @@ export async function startLeakyUpstream(options: LeakyUpstreamOptions): Promise
     leak(res, (JSON.parse(body) as { id: unknown }).id, wordsOf(req.headers, options.carriers));
     return true;
   };
-  const server = await startFixtureServer({ admits: options.admits, hijack, extras: true });
+  const { admits, tls } = options;
+  const server = await startFixtureServer({ admits, hijack, extras: true, ...(tls === undefined ? {} : { tls }) });
   // The server counts its sessions by a getter, which a spread would freeze.
   return Object.defineProperty(server, "leaked", { value: leaked }) as LeakyUpstream;
 }
