@@ -429,12 +429,13 @@ function readEntry(mount: Mount, path: string): unknown {
   return { data: { data: latest.data, metadata } };
 }
 
-/** Only what is written with a check-and-set, in mounts of version 2. */
+/** As a mount of version 2 that demands a check-and-set. */
 function writeEntry(mount: Mount, path: string, body: Record<string, unknown>): unknown {
   if (mount.version === "1" || !path.startsWith("data/")) throw new Refusal(405, { errors: ["unsupported operation"] });
   const key = path.slice("data/".length);
   const versions = mount.entries.get(key) ?? [];
   const { cas } = (body["options"] ?? {}) as { cas?: number };
+  if (cas === undefined) throw new Refusal(400, { errors: ["check-and-set parameter required for this call"] });
   if (cas !== versions.length) {
     throw new Refusal(400, { errors: ["check-and-set parameter did not match the current version"] });
   }
