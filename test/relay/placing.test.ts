@@ -203,7 +203,7 @@ describe("another gateway", () => {
     for (const session of sessions) {
       session.onStream = (stream) => {
         session.openStreamCount += 1;
-        setTimeout(() => stream.answer("{}"), 20);
+        setImmediate(() => stream.answer("{}"));
       };
     }
     for (let i = 0; i < 6; i += 1) await (await rig.fetch()).text();

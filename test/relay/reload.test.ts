@@ -75,8 +75,7 @@ describe("an event stream whose token expires", () => {
     send("data: ha");
     await until(() => stream.text() === "data: ha", "half an event came");
     rig.aheadMs = 361_000;
-    // Longer than a tick, so that the end is known.
-    await new Promise<void>((resolve) => rig.clock.after(100, resolve));
+    await rig.looked();
     expect(rig.relay.status().exchanges).toBe(1);
     send("lf\r\n\r\ndata: next\n\n");
     expect(await stream.done).toBe("data: half\r\n\r\n");
@@ -111,7 +110,7 @@ describe("an event stream whose token expires", () => {
     });
     const answer = await rig.call(await rig.token());
     rig.aheadMs = 400_000;
-    await new Promise<void>((resolve) => rig.clock.after(100, resolve));
+    await rig.looked();
     finish();
     expect(await answer.json()).toEqual({ half: true });
   });
