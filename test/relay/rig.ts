@@ -72,7 +72,7 @@ export class Rig {
     return `http://127.0.0.1:${this.port}/acme/tickets/mcp`;
   }
 
-  connect(servers: string[] = ["tickets"], peer: { id?: string; slot?: number } = {}): FakeSession {
+  connect(servers: string[] = ["tickets"], peer: ConstructorParameters<typeof FakeSession>[1] = {}): FakeSession {
     const session = new FakeSession(servers, peer);
     this.tunnel.add("k8s", session);
     return session;
