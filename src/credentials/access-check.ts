@@ -37,7 +37,13 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   const store = transport.address;
   if (entries.length === 0) return;
   try {
-    const denied = await findDenied(entries, deps);
+    const needed = await findNeeds(entries, deps);
+    const denied = await findDenied(needed, deps);
+    for (const { place, needs } of needed) {
+      if (needs !== toWriteBack || place.version === "2") continue;
+      const { code, message: reason, cure } = place.noCheckAndSet();
+      logger.warn("record cannot be written back", { store, path: place.policyPath, code, reason, cure });
+    }
     for (const { place, needs } of denied) {
       const { policyPath: path } = place;
       logger.warn("store policy lacks a path", { store, path, cure: `grant ${place.stanzaFor(needs)}` });
@@ -50,13 +56,16 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   }
 }
 
-async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Promise<readonly Need[]> {
-  const { transport, tokens, kv } = deps;
+async function findNeeds(entries: readonly Entry[], { kv }: AccessCheckDeps): Promise<readonly Need[]> {
   const needed: Need[] = [];
   // One after the other, so that a mount is asked about once.
   for (const { mount, path, isWritten } of entries) {
     needed.push({ place: await kv.place(mount, path), needs: isWritten === true ? toWriteBack : toRead });
   }
+  return needed;
+}
+
+async function findDenied(needed: readonly Need[], { transport, tokens }: AccessCheckDeps): Promise<readonly Need[]> {
   const paths = [...new Set(needed.map(({ place }) => place.policyPath))];
   const answer = await transport.write("sys/capabilities-self", { paths }, await tokens.current());
   const found = asObject(answer?.["data"]);

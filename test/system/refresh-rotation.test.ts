@@ -182,7 +182,7 @@ class Rotation {
 
 const random = seeded(seed);
 
-describe.skipIf(binary === undefined)(`a shared refresh token (seed ${seed})`, () => {
+describe.skipIf(binary === undefined)(`C26 a shared refresh token (seed ${seed})`, () => {
   let bao: Bao;
 
   beforeAll(async () => {
