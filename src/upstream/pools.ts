@@ -3,7 +3,7 @@
  * pool at once, and the one before carries its calls and event streams to their end before it closes.
  */
 import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
-import { Pool } from "undici";
+import { buildConnector, Pool } from "undici";
 
 /** Whom the server's TLS is shown, and whom we trust there; the same object while nothing of it changes. */
 export interface TlsIdentity {
@@ -71,8 +71,26 @@ function createPool(options: PoolOptions, secureContext: SecureContext | undefin
     // Deadlines are ours: undici's would end quiet event streams.
     headersTimeout: 0,
     bodyTimeout: 0,
-    connectTimeout: options.connectMs,
-    // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
-    connect: { rejectUnauthorized: true, ...(secureContext === undefined ? {} : { secureContext }) },
+    connect: connectorFor(options, secureContext),
   });
+}
+
+/**
+ * With TLS 1.3 the server judges our certificate after the connection stands for us. Node then tells the alert and goes on to
+ * the end of the stream, for which undici would take it: a socket that is ended by the alert keeps it as the reason.
+ */
+function connectorFor({ connectMs }: PoolOptions, secureContext: SecureContext | undefined): buildConnector.connector {
+  // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
+  const strict = { timeout: connectMs, rejectUnauthorized: true };
+  const connect = buildConnector(secureContext === undefined ? strict : { ...strict, secureContext });
+  return (target, callback) => {
+    connect(target, (...[error, socket]) => {
+      if (error !== null || socket === null) {
+        callback(error ?? new Error("no socket"), null);
+        return;
+      }
+      socket.once("error", (reason) => void socket.destroy(reason));
+      callback(null, socket);
+    });
+  };
 }
