@@ -149,7 +149,8 @@ export class LeaseReader {
   }
 
   #canRenew(held: Held): boolean {
-    return held.renewable && !this.#mustBeNew && this.#isAlive(held);
+    const hasTime = this.#deps.clock.now() < held.startedAt + (held.lifeMs ?? 0);
+    return held.renewable && hasTime && !this.#mustBeNew && this.#isAlive(held);
   }
 
   /** Undefined: it will not live on, so another is due. Rejects while the store is away. */
