@@ -44,11 +44,6 @@ export class Pools {
     return this.#pool;
   }
 
-  /** Pools of earlier identities that still carry something. */
-  get drainingCount(): number {
-    return this.#draining.size;
-  }
-
   async destroy(): Promise<void> {
     await Promise.all([this.#pool, ...this.#draining].map((pool) => pool.destroy()));
   }

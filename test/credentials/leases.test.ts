@@ -229,6 +229,28 @@ describe("the life of a lease", () => {
     expect(await user()).toBe("u3:password-3");
   });
 
+  it("a server that refuses every lease gets ever fewer, and after a quiet time a new one at once", async () => {
+    await start({ seconds: 86_400 });
+    const credential = harness?.credentials.forServer("a");
+    const refuse = async (): Promise<void> => {
+      const failed = await credential?.inject();
+      if (failed !== undefined) await credential?.refresh(failed);
+    };
+    for (let second = 0; second < 3_600; second += 5) {
+      await refuse();
+      clock.advance(5_000);
+    }
+    // 10, 20, 40, 80, 160 s, then every five minutes: 5 and 11 more, beside the first.
+    expect(issuedCount).toBeGreaterThan(10);
+    expect(issuedCount).toBeLessThan(20);
+    clock.advance(700_000);
+    const before = issuedCount;
+    await refuse();
+    clock.advance(10_100);
+    await refuse();
+    expect(issuedCount).toBe(before + 2);
+  });
+
   it("is not given back by hand where the token takes it along", async () => {
     await start({ seconds: 60 });
     await user();
