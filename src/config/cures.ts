@@ -78,7 +78,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*.onReflect": text("redact or block", "onReflect: redact"),
   "servers.*.credential": text("a map", "credential: { type: bearer, token: { file: PATH } }"),
   "servers.*.credential.type": text(
-    "bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp",
+    "bearer, basic, header, headers, oauthClientCredentials, jwtBearer, githubApp or tokenExchange",
     "type: bearer",
   ),
   ...sourceAt("servers.*.credential.token"),

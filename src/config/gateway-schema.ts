@@ -1,6 +1,7 @@
 import { hostname } from "node:os";
 import { z } from "zod";
 import { address } from "./addresses.ts";
+import { type TokenExchangeSettings, tokenExchange } from "./exchange-fields.ts";
 import {
   byName,
   duration,
@@ -64,7 +65,8 @@ export type CredentialSettings =
   | { readonly type: "header"; readonly name: string; readonly value: Source; readonly prefix: string }
   | { readonly type: "basic"; readonly username: string | Source; readonly password: Source }
   | { readonly type: "headers"; readonly headers: { readonly [name: string]: string | Source } }
-  | GrantSettings;
+  | GrantSettings
+  | TokenExchangeSettings;
 
 const minute = 60_000;
 const mebibyte = 1024 ** 2;
@@ -174,6 +176,7 @@ function serverSection(base: string) {
     clientCredentials(base),
     jwtBearer(base),
     githubApp(base),
+    tokenExchange(base),
   ]);
   return section({
     url: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true, later: ["unix", "stdio", "sse"] }),

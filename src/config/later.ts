@@ -59,13 +59,12 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
   cases: {},
 };
 
-const typesHere = "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp";
+const typesHere = "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer, githubApp or tokenExchange";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
   gateway: {
     "servers.*.credential.type": {
       oauthRefreshToken: typesHere,
-      tokenExchange: typesHere,
       mtls: typesHere,
       vaultDynamic: typesHere,
       vaultIdentity: typesHere,

@@ -1,15 +1,15 @@
 import type { Clock, Secret } from "../lib/index.ts";
-import type { Logger } from "../telemetry/index.ts";
+import type { LogFields, Logger } from "../telemetry/index.ts";
 import { checkAccess, type Entry } from "./access-check.ts";
 import { Cached } from "./cache.ts";
+import { CallerCredential } from "./caller-credential.ts";
+import { fillPath, globOf } from "./caller-path.ts";
 import { CredentialError } from "./errors.ts";
 import { GrantHttp, isSafeAddress } from "./grant-http.ts";
-import { grantOf, isGrant } from "./grants.ts";
 import { type CredentialOptions, describeSource, type Source, type VaultOptions, type VaultSource } from "./options.ts";
-import { noCredential, type SecretReader, type ServerCredential, ShapedCredential } from "./server-credential.ts";
-import { shapeOf, tokenShape } from "./shapes.ts";
+import { isTemplated, type OpenReader, type Plan, planOf } from "./plan.ts";
+import { noCredential, type SecretReader, type ServerCredential } from "./server-credential.ts";
 import { type Environment, LocalReader } from "./sources.ts";
-import { TokenReader } from "./token-reader.ts";
 import { TokenManager } from "./vault-auth.ts";
 import { KvReader, type KvRecord } from "./vault-kv.ts";
 import { createLogin } from "./vault-login.ts";
@@ -25,6 +25,8 @@ export interface CredentialsOptions {
   readonly vault?: VaultOptions | undefined;
   /** Every configured server; undefined for one that needs no credential. */
   readonly servers: Readonly<Record<string, CredentialOptions | undefined>>;
+  /** Who calls was verified here, and is not a relay's claim; without it no secret may depend on who calls. */
+  readonly areCallersVerified?: boolean | undefined;
   readonly clock: Clock;
   /** Numbers in [0, 1). */
   readonly random: () => number;
@@ -51,6 +53,8 @@ export interface Credentials {
 const fileFreshMs = 1_000;
 const defaultTtlMs = 60_000;
 const defaultStaleForMs = 2 * 3_600_000;
+/** How long a caller's secrets are kept at least when he makes no calls. */
+const minIdleMs = 3_600_000;
 
 /**
  * The credentials of all servers. Connects to nothing until the first `inject()`. Throws `not-configured` for options
@@ -94,16 +98,55 @@ function openCredential(
   const logger = options.logger.with({ server });
   const openReader = (source: Source): SecretReader =>
     "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
-  if (isGrant(credential)) {
-    const token = new TokenReader(grantOf(credential, clock), { openReader, http, clock, random, logger });
-    return new ShapedCredential(tokenShape(token.place), [token], { clock, logger });
+  const plan = planOf(credential, { http, clock, random });
+  const isShared = plan.keyOf === undefined && !plan.sources.some(isTemplated);
+  if (isShared) return plan.open(openReader, logger, { id: "" });
+  if (options.areCallersVerified !== true) {
+    const message = `the credential of ${server} depends on who calls, which is not verified here`;
+    throw new CredentialError("not-configured", message, "agents: { verify: edge, … }");
   }
-  const shape = shapeOf(credential);
-  return new ShapedCredential(shape, shape.sources.map(openReader), { clock, logger });
+  const readersFor = callerReaders(plan, openReader, store);
+  return new CallerCredential({
+    headerNames: plan.names.map((name) => name.toLowerCase()),
+    keyOf: plan.keyOf ?? (({ id }) => id),
+    open: (caller, callerLogger) => plan.open(readersFor(caller.id, callerLogger), callerLogger, caller),
+    idleMs: Math.max(minIdleMs, store?.keptMs ?? 0),
+    clock,
+    logger,
+  });
+}
+
+/** What is the same for all callers is read once for them all; what is not, once for each. */
+function callerReaders(
+  plan: Plan,
+  openReader: OpenReader,
+  store: Store | undefined,
+): (callerId: string, logger: Logger) => OpenReader {
+  const shared = new Map<Source, SecretReader>();
+  for (const source of plan.sources) {
+    if (isTemplated(source)) storeOf(store, source).expect(source);
+    else shared.set(source, openReader(source));
+  }
+  return (callerId, logger) => {
+    // Fields of one entry share one read.
+    const records = new Map<string, Cached<KvRecord>>();
+    return (source) => {
+      const known = shared.get(source);
+      return known === undefined && isTemplated(source)
+        ? storeOf(store, source).openFor(callerId, source, records, logger)
+        : (known ?? openReader(source));
+    };
+  };
 }
 
 function readerOf(store: Store | undefined, source: VaultSource): SecretReader {
-  if (store !== undefined) return store.open(source);
+  if (!isTemplated(source)) return storeOf(store, source).open(source);
+  const message = `${describeSource(source)} depends on who calls`;
+  throw new CredentialError("not-configured", message, "a path without {principal.id}");
+}
+
+function storeOf(store: Store | undefined, source: VaultSource): Store {
+  if (store !== undefined) return store;
   throw new CredentialError("not-configured", `${describeSource(source)} needs a store`, "write the section vault");
 }
 
@@ -154,18 +197,33 @@ class Store {
     const record = this.#records.get(key) ?? this.#cache(mount, path);
     this.#records.set(key, record);
     this.#entries.set(key, { mount, path });
-    return {
-      read() {
-        const value = record.get();
-        return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
-      },
-      reload: async () => (await record.reload()).field(field),
-    };
+    return fieldReader(record, field);
   }
 
-  #cache(mount: string, path: string): Cached<KvRecord> {
+  /** The entry of one caller; `records` are those of his that were opened already. */
+  openFor(callerId: string, source: VaultSource, records: Map<string, Cached<KvRecord>>, logger: Logger): SecretReader {
+    const { mount, field } = source.vault;
+    const path = fillPath(source.vault.path, callerId);
+    const key = `${mount} ${path}`;
+    const record = records.get(key) ?? this.#cache(mount, path, logger);
+    records.set(key, record);
+    return fieldReader(record, field);
+  }
+
+  /** A place that only calls will tell; the policy must grant it for all of them. */
+  expect({ vault: { mount, path } }: VaultSource): void {
+    const glob = globOf(path);
+    this.#entries.set(`${encodePath(mount, "mount")} ${encodePath(glob, "path")}`, { mount, path: glob });
+  }
+
+  /** How long a value may serve after it was read. */
+  get keptMs(): number {
+    return (this.#options.ttlMs ?? defaultTtlMs) + (this.#options.staleForMs ?? defaultStaleForMs);
+  }
+
+  #cache(mount: string, path: string, logger = this.#deps.logger): Cached<KvRecord> {
     const { clock, random } = this.#deps;
-    const logger = this.#deps.logger.with({ store: this.#transport.address, path: `${mount}/${path}` });
+    const where = (): LogFields => ({ store: this.#transport.address, path: `${mount}/${path}` });
     return new Cached({
       load: () => this.#kv.read(mount, path),
       freshMs: this.#options.ttlMs ?? defaultTtlMs,
@@ -173,8 +231,8 @@ class Store {
       clock,
       random,
       onStale: ({ code, cure, message }) =>
-        logger.warn("store away, older secret serves", { code, cure, reason: message }),
-      onRecovered: () => logger.info("store back"),
+        logger.warn("store away, older secret serves", { ...where(), code, cure, reason: message }),
+      onRecovered: () => logger.info("store back", where()),
     });
   }
 
@@ -187,6 +245,16 @@ class Store {
     await this.#tokens.close();
     await this.#transport.close();
   }
+}
+
+function fieldReader(record: Cached<KvRecord>, field: string): SecretReader {
+  return {
+    read() {
+      const value = record.get();
+      return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
+    },
+    reload: async () => (await record.reload()).field(field),
+  };
 }
 
 function transportOptions(options: VaultOptions, clock: Clock, reader: LocalReader): VaultTransportOptions {

@@ -30,6 +30,7 @@ export type CredentialErrorCode =
   | "endpoint-failing"
   | "endpoint-bad-answer"
   | "grant-denied"
+  | "caller-unfit"
   | "closed";
 
 /** The store or token endpoint could not answer, which says nothing about the secret: an older value may still serve. */

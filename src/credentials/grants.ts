@@ -124,17 +124,17 @@ async function clientAuthOf(
   return client.auth === "post" ? ClientSecretPost(textOf(secret)) : ClientSecretBasic(textOf(secret));
 }
 
-function secretOf(secret: Secret | undefined): Secret {
+export function secretOf(secret: Secret | undefined): Secret {
   if (secret === undefined) throw new TypeError("fewer secrets than sources");
   return secret;
 }
 
-function textOf(secret: Secret): string {
+export function textOf(secret: Secret): string {
   return cutNewline(secret.reveal());
 }
 
 /** The OAuth library's requests through ours; `isPlain` only for a configured address on loopback. */
-function requestOptions(send: SendRequest, isPlain: boolean) {
+export function requestOptions(send: SendRequest, isPlain: boolean) {
   return {
     [customFetch]: (
       url: string,
@@ -146,7 +146,7 @@ function requestOptions(send: SendRequest, isPlain: boolean) {
 }
 
 /** Checks what the endpoint gave; a token that is bound to a key (DPoP) is of no use as a bearer. */
-function toToken(answer: TokenEndpointResponse, place: string): IssuedToken {
+export function toToken(answer: TokenEndpointResponse, place: string): IssuedToken {
   const { access_token: text, expires_in: seconds, token_type: type } = answer;
   if (type !== "bearer" || !/^[\x21-\x7e]+$/.test(text)) {
     throw badAnswer(place, "it holds no token that can be used", { status: 200 });
@@ -155,7 +155,7 @@ function toToken(answer: TokenEndpointResponse, place: string): IssuedToken {
 }
 
 /** Where the token endpoint is: as configured, or as the configured issuer's metadata say. Nobody else is asked. */
-class ServerFinder {
+export class ServerFinder {
   readonly place: string;
   readonly isPlain: boolean;
   readonly #issuer: URL | undefined;

@@ -10,6 +10,7 @@ export interface EnvSource {
 }
 
 export interface VaultSource {
+  /** In a server's credential `path` may hold `{principal.id}`: each caller then has an entry of its own. */
   readonly vault: { readonly mount: string; readonly path: string; readonly field: string };
 }
 
@@ -91,10 +92,24 @@ export interface GithubAppOptions {
   readonly repositories?: readonly string[] | undefined;
 }
 
+/**
+ * The agent's own access token for one that the server takes (RFC 8693). An agent that comes with a key has none.
+ */
+export interface TokenExchangeOptions {
+  readonly type: "tokenExchange";
+  readonly at: ClientCredentialsOptions["at"];
+  readonly clientId: string | Source;
+  readonly client: { readonly auth: "basic" | "post"; readonly secret: Source };
+  readonly scope?: string | undefined;
+  /** RFC 8707. */
+  readonly resource?: string | undefined;
+  readonly audience?: string | undefined;
+}
+
 /** Secrets that buy short-lived access tokens, of which only the token is sent to the server. */
 export type GrantOptions = ClientCredentialsOptions | JwtBearerOptions | GithubAppOptions;
 
-export type CredentialOptions = StaticOptions | GrantOptions;
+export type CredentialOptions = StaticOptions | GrantOptions | TokenExchangeOptions;
 
 export interface TokenAuthOptions {
   readonly method: "token";

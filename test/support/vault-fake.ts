@@ -366,7 +366,12 @@ function parseRules(rules: string): readonly string[] {
 
 function isAllowed(path: string, rules: Token["rules"]): boolean {
   if (rules === "root") return true;
-  return rules.some((rule) => (rule.endsWith("*") ? path.startsWith(rule.slice(0, -1)) : path === rule));
+  return rules.some((rule) => {
+    if (rule.endsWith("*")) return path.startsWith(rule.slice(0, -1));
+    const segments = path.split("/");
+    const wanted = rule.split("/");
+    return wanted.length === segments.length && wanted.every((one, i) => one === "+" || one === segments[i]);
+  });
 }
 
 function capabilitiesOf(paths: unknown, rules: Token["rules"]): Record<string, string[]> {
