@@ -13,6 +13,7 @@ import { Ingress } from "./ingress.ts";
 import { defaultRelayLimits, defaultRelayTimeouts, type RelayDeps, type RelayOptions } from "./options.ts";
 import { withoutUpgrade } from "./other-upgrade.ts";
 import { isName } from "./route.ts";
+import { RelayTally } from "./tally.ts";
 import { Tunnel } from "./tunnels.ts";
 import { UpgradeDoor } from "./upgrade.ts";
 
@@ -23,6 +24,7 @@ export interface RelayStatus {
   readonly connections: number;
   readonly exchanges: number;
   readonly tunnels: readonly TunnelStatus[];
+  readonly counts: RelayTally;
 }
 
 export interface TunnelStatus {
@@ -39,6 +41,8 @@ export interface TunnelStatus {
     readonly echoAgeMs: number | undefined;
   }[];
   readonly waiting: number;
+  /** Entries by key and by issuer, and the principals that have exchanges now. */
+  readonly agents: { readonly keys: number; readonly issuers: number; readonly active: number };
 }
 
 export interface Relay {
@@ -76,6 +80,7 @@ class RelayNode implements Relay {
   readonly #options: RelayOptions;
   readonly #context: ExchangeContext;
   readonly #keyRings: KeyRings;
+  readonly #tally = new RelayTally();
   readonly #tunnels = new Map<string, Tunnel>();
   readonly #door: UpgradeDoor;
   readonly #ingress: Ingress;
@@ -88,12 +93,12 @@ class RelayNode implements Relay {
     this.#options = options;
     const limits = { ...defaultRelayLimits, ...options.limits };
     const timeouts = { ...defaultRelayTimeouts, ...options.timeouts };
-    this.#context = { ...deps, limits, timeouts, flusher: new Flusher() };
+    this.#context = { ...deps, limits, timeouts, flusher: new Flusher(), tally: this.#tally };
     this.#keyRings = new KeyRings(deps);
     this.#planTunnels(options.tunnels)();
     const hosts = createHosts(options);
     const node = { id: "relay", software: "postern", ...options.node, instance: randomUUID() };
-    this.#door = new UpgradeDoor({ ...deps, hosts, tunnels: this.#tunnels, limits, node });
+    this.#door = new UpgradeDoor({ ...deps, hosts, tunnels: this.#tunnels, limits, node, tally: this.#tally });
     this.#ingress = new Ingress(this.#context, {
       hosts,
       tunnels: this.#tunnels,
@@ -280,6 +285,7 @@ class RelayNode implements Relay {
       connections: this.#ingress.connections.size,
       exchanges: this.#exchangeCount(),
       tunnels: [...this.#tunnels.values()].map((tunnel) => tunnelStatus(tunnel, now)),
+      counts: this.#tally,
     };
   }
 
@@ -304,5 +310,5 @@ function tunnelStatus(tunnel: Tunnel, now: number): TunnelStatus {
     streams: session.openStreamCount,
     echoAgeMs: session.lastEchoAt === undefined ? undefined : now - session.lastEchoAt,
   }));
-  return { name: tunnel.name, sessions, waiting: tunnel.waiterCount };
+  return { name: tunnel.name, sessions, waiting: tunnel.waiterCount, agents: tunnel.agents.summary };
 }
