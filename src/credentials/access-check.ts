@@ -54,7 +54,8 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   }
 }
 
-async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Promise<readonly Need[]> {
+/** Of `entries`, those that our token may not read, or write back. */
+export async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Promise<readonly Need[]> {
   const { transport, tokens, kv } = deps;
   const needs: Need[] = [...(deps.needs ?? [])];
   // One after the other, so that a mount is asked about once.
