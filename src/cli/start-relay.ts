@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { listenAdmin } from "../admin/index.ts";
 import type { RelayConfig } from "../config/index.ts";
 import { systemClock } from "../lib/index.ts";
-import { createRelay } from "../relay/index.ts";
+import { createRelay, fixedLimits } from "../relay/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import type { RunningPart } from "./run.ts";
 import { software } from "./version.ts";
@@ -16,7 +16,14 @@ export interface RunningRelay extends RunningPart {
 }
 
 /** Sections of relay.yaml that are read at the start only. */
-const fixedSections = ["listen", "admin", "limits"] as const;
+const fixedSections = ["listen", "admin"] as const;
+
+/** Keys that differ between the file at the start and the file now, and that a running relay does not take up. */
+function waitingKeys(next: RelayConfig, started: RelayConfig): readonly string[] {
+  const sections = fixedSections.filter((key) => !isDeepStrictEqual(next[key], started[key]));
+  const limits = fixedLimits.filter((key) => next.limits[key] !== started.limits[key]);
+  return [...sections, ...limits.map((key) => `limits.${key}`)];
+}
 
 /** Rejects with the system's error when a port cannot be had; nothing is left open then. */
 export async function startRelay(config: RelayConfig, nodeId: string, logger: Logger): Promise<RunningRelay> {
@@ -34,7 +41,7 @@ export async function startRelay(config: RelayConfig, nodeId: string, logger: Lo
       failed: new Promise(() => undefined),
       reload(next) {
         relay.reload(next);
-        return fixedSections.filter((key) => !isDeepStrictEqual(next[key], config[key]));
+        return waitingKeys(next, config);
       },
       // Readiness is answered to the last, so that a load balancer sees the relay go.
       async stop(graceMs) {

@@ -50,7 +50,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*.onReflect": text("redact or block", "onReflect: redact"),
   "servers.*.credential": text("a map", "credential: { type: bearer, token: { file: PATH } }"),
   "servers.*.credential.type": text(
-    "bearer, basic, header, headers, oauthClientCredentials, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity",
+    "bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity",
     "type: bearer",
   ),
   ...sourceAt("servers.*.credential.token"),
@@ -74,6 +74,16 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*.credential.clientId": text("a client id, or a source of one", "clientId: postern"),
   ...sourceAt("servers.*.credential.clientSecret"),
   ...sourceAt("servers.*.credential.privateKey"),
+  "servers.*.credential.record": text(
+    "the entry of Vault that holds the refresh token",
+    "record: { vault: { mount: secret, path: mcp/calendar } }",
+  ),
+  "servers.*.credential.record.vault": text(
+    "mount and path of an entry, without a field",
+    "vault: { mount: secret, path: mcp/calendar }",
+  ),
+  "servers.*.credential.record.vault.mount": text("the mount of a KV version 2 engine", "mount: secret"),
+  "servers.*.credential.record.vault.path": text("the path of an entry below its mount", "path: mcp/calendar"),
   "servers.*.credential.keyId": text("the id of the key", "keyId: key-1"),
   "servers.*.credential.clientAuth": text("basic, post or privateKeyJwt", "clientAuth: basic"),
   "servers.*.credential.scope": text("scopes with a space between them", 'scope: "mcp:read mcp:write"'),

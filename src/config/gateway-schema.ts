@@ -14,7 +14,7 @@ import {
   urlName,
   wholeNumber,
 } from "./fields.ts";
-import { clientCredentials, type GrantSettings, githubApp, jwtBearer } from "./grant-fields.ts";
+import { clientCredentials, type GrantSettings, githubApp, jwtBearer, refreshToken } from "./grant-fields.ts";
 import { type StaticSettings, staticCredentials } from "./header-fields.ts";
 import { type IssuedSettings, mtls, vaultDynamic, vaultIdentity } from "./issued-fields.ts";
 import { type Source, source } from "./source.ts";
@@ -165,6 +165,7 @@ function serverSection(base: string) {
   const credential = z.discriminatedUnion("type", [
     ...staticCredentials(source(base)),
     clientCredentials(base),
+    refreshToken(base),
     jwtBearer(base),
     githubApp(base),
     mtls(base),

@@ -60,12 +60,11 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
 };
 
 const typesHere =
-  "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity";
+  "type: bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
   gateway: {
     "servers.*.credential.type": {
-      oauthRefreshToken: typesHere,
       tokenExchange: typesHere,
     },
   },

@@ -14,21 +14,28 @@ export interface AccessCheckDeps {
   readonly needs?: readonly Need[];
 }
 
-/** What a policy must grant beside entries: one of the capabilities at the path. */
+/** What a policy must grant: all of the capabilities at the path. */
 export interface Need {
   readonly policyPath: string;
   readonly stanza: string;
   readonly capabilities: readonly string[];
+  /** Why even all of them will not do. */
+  readonly problem?: CredentialError | undefined;
 }
 
 /** An entry in the words of the configuration. */
 export interface Entry {
   readonly mount: string;
   readonly path: string;
+  /** It is written back as well. */
+  readonly isWritten?: boolean;
 }
 
+const toRead = ["read"];
+export const toWriteBack = ["read", "create", "update"];
+
 /**
- * Asks the store whether our token may read `entries`, before an agent needs one of them, and logs what a policy lacks.
+ * Asks the store whether our token may do what the configuration needs, before an agent needs it, and logs what a policy lacks.
  * Never rejects: a store that is away now may be there when it counts.
  */
 export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDeps): Promise<void> {
@@ -37,7 +44,13 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   const count = entries.length + (deps.needs?.length ?? 0);
   if (count === 0) return;
   try {
-    const denied = await findDenied(entries, deps);
+    const needs = await findNeeds(entries, deps);
+    const denied = await findDenied(needs, deps);
+    for (const { policyPath: path, problem } of needs) {
+      if (problem === undefined) continue;
+      const { code, message: reason, cure } = problem;
+      logger.warn("record cannot be written back", { store, path, code, reason, cure });
+    }
     for (const { policyPath: path, stanza } of denied) {
       logger.warn("store policy lacks a path", { store, path, cure: `grant ${stanza}` });
     }
@@ -49,15 +62,20 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   }
 }
 
-async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Promise<readonly Need[]> {
-  const { transport, tokens, kv } = deps;
-  const needs: Need[] = [...(deps.needs ?? [])];
+async function findNeeds(entries: readonly Entry[], { kv, needs: others }: AccessCheckDeps): Promise<readonly Need[]> {
+  const needs: Need[] = [...(others ?? [])];
   // One after the other, so that a mount is asked about once.
-  for (const { mount, path } of entries) {
-    const { policyPath, stanza } = await kv.place(mount, path);
-    needs.push({ policyPath, stanza, capabilities: ["read"] });
+  for (const { mount, path, isWritten } of entries) {
+    const place = await kv.place(mount, path);
+    const capabilities = isWritten === true ? toWriteBack : toRead;
+    const problem = isWritten === true && place.version !== "2" ? place.noCheckAndSet() : undefined;
+    needs.push({ policyPath: place.policyPath, stanza: place.stanzaFor(capabilities), capabilities, problem });
   }
-  const paths = needs.map(({ policyPath }) => policyPath);
+  return needs;
+}
+
+async function findDenied(needs: readonly Need[], { transport, tokens }: AccessCheckDeps): Promise<readonly Need[]> {
+  const paths = [...new Set(needs.map(({ policyPath }) => policyPath))];
   const answer = await transport.write("sys/capabilities-self", { paths }, await tokens.current());
   const found = asObject(answer?.["data"]);
   if (found === undefined) {
@@ -67,10 +85,10 @@ async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Pro
       'grant path "sys/capabilities-self" { capabilities = ["update"] }, as the default policy does',
     );
   }
-  return needs.filter(({ policyPath, capabilities }) => !grantsOneOf(capabilities, found[policyPath]));
+  return needs.filter(({ policyPath, capabilities }) => !grantsAll(capabilities, found[policyPath]));
 }
 
-function grantsOneOf(wanted: readonly string[], granted: unknown): boolean {
+function grantsAll(wanted: readonly string[], granted: unknown): boolean {
   if (!Array.isArray(granted) || granted.includes("deny")) return false;
-  return granted.includes("root") || wanted.some((capability) => granted.includes(capability));
+  return granted.includes("root") || wanted.every((capability) => granted.includes(capability));
 }

@@ -6,6 +6,7 @@ import { CredentialError } from "./errors.ts";
 import { GrantHttp, isSafeAddress } from "./grant-http.ts";
 import { grantOf, isGrant } from "./grants.ts";
 import { isIssued, issuedBy } from "./issued.ts";
+import { KvRecordFile, type SharedRecord } from "./kv-write.ts";
 import type { LeaseRequest } from "./lease.ts";
 import { LeaseReader } from "./lease-reader.ts";
 import {
@@ -18,6 +19,8 @@ import {
   type VaultOptions,
   type VaultSource,
 } from "./options.ts";
+import { refreshGrant } from "./refresh-grant.ts";
+import { RefreshReader } from "./refresh-reader.ts";
 import { noCredential, type SecretReader, type ServerCredential, ShapedCredential } from "./server-credential.ts";
 import { type Shape, shapeOf, tokenShape } from "./shapes.ts";
 import { type Environment, LocalReader } from "./sources.ts";
@@ -73,10 +76,13 @@ export function createCredentials(options: CredentialsOptions): Credentials {
   const store = options.vault === undefined ? undefined : new Store(options.vault, options, reader);
   const http = new GrantHttp(options.clock);
   const known = new Map<string, ServerCredential>();
+  const refreshers: RefreshReader[] = [];
   for (const [server, credential] of Object.entries(options.servers)) {
     known.set(
       server,
-      credential === undefined ? noCredential : openCredential(server, credential, options, reader, store, http),
+      credential === undefined
+        ? noCredential
+        : openCredential(server, credential, options, reader, store, http, refreshers),
     );
   }
   return {
@@ -88,6 +94,8 @@ export function createCredentials(options: CredentialsOptions): Credentials {
     read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
     checkAccess: async () => await store?.checkAccess(),
     close: async () => {
+      // Before what they need ends.
+      await Promise.all(refreshers.map((refresher) => refresher.close()));
       await http.close();
       await store?.close();
     },
@@ -101,13 +109,24 @@ function openCredential(
   reader: LocalReader,
   store: Store | undefined,
   http: GrantHttp,
+  refreshers: RefreshReader[],
 ): ServerCredential {
   const logger = options.logger.with({ server });
+  const openSource = (source: AnySource, lease?: LeaseReader): SecretReader => {
+    if ("lease" in source) return fieldOf(lease, source.lease);
+    return "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
+  };
+  if (credential.type === "oauthRefreshToken") {
+    const { clock, random } = options;
+    const record = recordOf(store, credential.record.vault);
+    const grant = refreshGrant(credential, http, clock);
+    const { claimMs } = credential;
+    const token = new RefreshReader(grant, { record, claimMs, openReader: openSource, clock, random, logger });
+    refreshers.push(token);
+    return new ShapedCredential(tokenShape(token), [token], { clock, logger });
+  }
   const open = (way: Shape | StaticOptions | GrantOptions, lease?: LeaseReader): ServerCredential =>
-    openShape(way, { ...options, logger }, http, (source) => {
-      if ("lease" in source) return fieldOf(lease, source.lease);
-      return "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
-    });
+    openShape(way, { ...options, logger }, http, (source) => openSource(source, lease));
   if (!isIssued(credential)) return open(credential);
   const { request, way } = issuedBy(credential, options.clock);
   return open(way, request === undefined ? undefined : storeOf(store, "what is issued").openLease(request, logger));
@@ -121,7 +140,7 @@ function openShape(
 ): ServerCredential {
   if ("type" in way && isGrant(way)) {
     const token = new TokenReader(grantOf(way, clock), { openReader, http, clock, random, logger });
-    return new ShapedCredential(tokenShape(token.place), [token], { clock, logger });
+    return new ShapedCredential(tokenShape(token), [token], { clock, logger });
   }
   const shape = "type" in way ? shapeOf(way) : way;
   return new ShapedCredential(shape, shape.sources.map(openReader), { clock, logger });
@@ -139,6 +158,11 @@ function readerOf(store: Store | undefined, source: VaultSource): SecretReader {
 function storeOf(store: Store | undefined, what: string): Store {
   if (store !== undefined) return store;
   throw new CredentialError("not-configured", `${what} needs a store`, "write the section vault");
+}
+
+function recordOf(store: Store | undefined, { mount, path }: Entry): SharedRecord {
+  if (store !== undefined) return store.openRecord(mount, path);
+  throw new CredentialError("not-configured", `${mount}/${path} needs a store`, "write the section vault");
 }
 
 /** A variable is read once; a file again for every use that is more than a second after the last. */
@@ -163,6 +187,7 @@ class Store {
   /** Keyed by encoded mount and path, in which a space cannot occur. */
   readonly #records = new Map<string, Cached<KvRecord>>();
   readonly #entries = new Map<string, Entry>();
+  readonly #written = new Map<string, Entry>();
   readonly #leases: LeaseReader[] = [];
 
   constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
@@ -198,6 +223,13 @@ class Store {
     };
   }
 
+  /** An entry that is written back, and never cached: others write it as well. */
+  openRecord(mount: string, path: string): SharedRecord {
+    const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
+    this.#written.set(key, { mount, path, isWritten: true });
+    return new KvRecordFile(mount, path, { transport: this.#transport, tokens: this.#tokens, kv: this.#kv });
+  }
+
   #cache(mount: string, path: string): Cached<KvRecord> {
     const { clock, random } = this.#deps;
     const logger = this.#deps.logger.with({ store: this.#transport.address, path: `${mount}/${path}` });
@@ -226,7 +258,7 @@ class Store {
     const { logger } = this.#deps;
     const needs = this.#leases.map(({ need }) => need);
     const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
-    await checkAccess([...this.#entries.values()], deps);
+    await checkAccess([...new Map([...this.#entries, ...this.#written]).values()], deps);
   }
 
   /** The leases first: giving them back takes a living token. */

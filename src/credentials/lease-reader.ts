@@ -80,7 +80,7 @@ export class LeaseReader {
   /** What a policy must grant. */
   get need(): { readonly policyPath: string; readonly stanza: string; readonly capabilities: readonly string[] } {
     const { policyPath, body } = this.#request;
-    const capabilities = body === undefined ? ["read"] : ["update", "create"];
+    const capabilities = body === undefined ? ["read"] : ["update"];
     return { policyPath, stanza: this.#stanza(), capabilities };
   }
 

@@ -100,6 +100,24 @@ export interface GithubAppOptions {
   readonly repositories?: readonly string[] | undefined;
 }
 
+/**
+ * The refresh token grant (RFC 6749, 6). What the endpoint rotates is written back into the record, an entry of a KV
+ * version 2 mount with the fields `refresh_token`, `access_token` and `expires_at`.
+ */
+export interface RefreshTokenOptions {
+  readonly type: "oauthRefreshToken";
+  readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly clientId: string | Source;
+  /** Undefined for a public client. */
+  readonly client?: { readonly auth: "basic" | "post"; readonly secret: Source } | undefined;
+  readonly record: { readonly vault: { readonly mount: string; readonly path: string } };
+  readonly scope?: string | undefined;
+  /** RFC 8707. */
+  readonly resource?: string | undefined;
+  /** How long one gateway may keep the others from refreshing; default 30 s. */
+  readonly claimMs?: number | undefined;
+}
+
 /** Secrets that buy short-lived access tokens, of which only the token is sent to the server. */
 export type GrantOptions = ClientCredentialsOptions | JwtBearerOptions | GithubAppOptions;
 
@@ -152,7 +170,7 @@ export interface VaultIdentityOptions {
 /** The JWT proves who asks for an access token (RFC 7523, 2.2). */
 export type AssertionOptions = Omit<ClientCredentialsOptions, "client">;
 
-export type CredentialOptions = StaticOptions | GrantOptions | IssuedOptions;
+export type CredentialOptions = StaticOptions | GrantOptions | RefreshTokenOptions | IssuedOptions;
 
 export interface TokenAuthOptions {
   readonly method: "token";

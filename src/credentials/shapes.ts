@@ -1,3 +1,4 @@
+import { inspect } from "node:util";
 import type { RawHeaders, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
 import {
@@ -12,10 +13,45 @@ import type { TlsIdentity } from "./tls-identity.ts";
 /** What one upstream call gets. The values are live secrets in plain text: write them to the request and nowhere else. */
 export interface Injection {
   readonly headers: RawHeaders;
-  /** What was read for it, so that no log line quotes any of it. */
+  /** What was read for it, so that no log line and no answer quotes any of it; first what is sent. */
   readonly secrets: readonly Secret[];
   /** Whom the server's TLS is shown; the same object until the certificate is another. */
   readonly tls?: TlsIdentity | undefined;
+}
+
+/** `injection` as it is given out: whoever prints it, or copies all that it holds, gets nothing. */
+export function sealInjection({ headers, secrets }: Injection): Injection {
+  return new SealedInjection(headers, secrets);
+}
+
+class SealedInjection implements Injection {
+  readonly #headers: RawHeaders;
+  readonly #secrets: readonly Secret[];
+
+  constructor(headers: RawHeaders, secrets: readonly Secret[]) {
+    this.#headers = headers;
+    this.#secrets = secrets;
+  }
+
+  get headers(): RawHeaders {
+    return this.#headers;
+  }
+
+  get secrets(): readonly Secret[] {
+    return this.#secrets;
+  }
+
+  toString(): string {
+    return "[injection]";
+  }
+
+  toJSON(): string {
+    return "[injection]";
+  }
+
+  [inspect.custom](): string {
+    return "[injection]";
+  }
 }
 
 /** How secrets become headers; the names are fixed by the configuration, only values come from a store. */
@@ -101,12 +137,15 @@ function singleShape(name: string, source: AnySource, toValue: (secret: Secret, 
   };
 }
 
-/** An access token that was granted at `place`. */
-export function tokenShape(place: string): Shape {
+/** An access token that was granted at a place, and the secrets behind it, which no answer must hold either. */
+export function tokenShape(issued: { readonly place: string; readonly guarded: readonly Secret[] }): Shape {
   return {
     names: ["Authorization"],
     sources: [],
-    build: (secrets) => ({ headers: ["Authorization", bearerValue(secretAt(secrets, 0), place)], secrets }),
+    build: (secrets) => ({
+      headers: ["Authorization", bearerValue(secretAt(secrets, 0), issued.place)],
+      secrets: [...secrets, ...issued.guarded],
+    }),
   };
 }
 

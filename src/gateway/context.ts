@@ -1,9 +1,11 @@
+import type { Caller } from "../credentials/index.ts";
 import type { Clock, RawHeaders, Secret } from "../lib/index.ts";
 import type { Policy } from "../policy/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import type { TlsIdentity, Upstream } from "../upstream/index.ts";
 import type { AgentVerifier } from "./agent-verifier.ts";
 import type { AuditLog } from "./audit.ts";
+import type { BodyWatch } from "./body-watch.ts";
 import type { ByteBudget } from "./byte-budget.ts";
 import type { LeakGuard } from "./leak-guard.ts";
 import type { McpSessions } from "./mcp-sessions.ts";
@@ -11,10 +13,12 @@ import type { SessionIds } from "./session-id.ts";
 
 /** The part of a server's credential that the pipeline uses (credentials room). */
 export interface Injector {
+  /** What it injects depends on the caller; absent: it does not. */
+  readonly isPerCaller?: boolean;
   /** Headers for one call, at once or later. Throws or rejects when there are none; then the call must not be made. */
-  inject(): Injected | Promise<Injected>;
+  inject(caller: Caller): Injected | Promise<Injected>;
   /** What to try after the server refused `failed`; with the same headers and certificate another try is of no use. Throws as `inject`. */
-  refresh(failed: Injected): Injected | Promise<Injected>;
+  refresh(failed: Injected, caller: Caller): Injected | Promise<Injected>;
 }
 
 export interface Injected {
@@ -33,7 +37,7 @@ export interface GatewayServer {
   readonly leaks: LeakGuard;
 }
 
-/** What all exchanges share. */
+/** What all exchanges share; `sessions` those of one server only. */
 export interface PipelineContext {
   readonly servers: ReadonlyMap<string, GatewayServer>;
   readonly policy: Policy;
@@ -42,6 +46,7 @@ export interface PipelineContext {
   readonly audit: AuditLog;
   readonly sessionIds: SessionIds;
   readonly sessions: McpSessions;
+  readonly bodies: BodyWatch;
   readonly budget: ByteBudget;
   /** For what is held of answers until it is judged. */
   readonly answerBudget: ByteBudget;

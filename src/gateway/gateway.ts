@@ -6,6 +6,7 @@ import { type DialOptions, type DialOutcome, dialTunnel, type StreamHandler } fr
 import { createUpstream } from "../upstream/index.ts";
 import { createAgentVerifier } from "./agent-verifier.ts";
 import { AuditLog } from "./audit.ts";
+import { BodyWatch } from "./body-watch.ts";
 import { ByteBudget } from "./byte-budget.ts";
 import type { GatewayServer, Injector, PipelineContext } from "./context.ts";
 import { Exchange } from "./exchange.ts";
@@ -75,6 +76,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
     audit,
     sessionIds: new SessionIds({ instance, tunnel }),
     sessions: new McpSessions(clock),
+    bodies: new BodyWatch(clock),
     budget: new ByteBudget(bodyBudgetBytes, Math.max(requestBytes, bodyBudgetBytes / 2)),
     answerBudget: new ByteBudget(options.limits?.answerBudgetBytes ?? defaultLimits.answerBudgetBytes),
     requestBytes,
@@ -86,8 +88,10 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
     },
     open: new Set(),
   };
+  // What a server asks of agents is remembered up to a number: a hostile one must not use up that of the others.
+  const contexts = new Map([...servers.keys()].map((name) => [name, { ...ctx, sessions: new McpSessions(clock) }]));
   const onStream: StreamHandler = (open, stream) => {
-    const exchange = new Exchange(ctx, open, stream);
+    const exchange = new Exchange(contexts.get(open.server) ?? ctx, open, stream);
     exchange.start();
     return exchange;
   };
@@ -106,7 +110,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
       isReady: supervisor.isReady() && audit.isWritable,
       openExchanges: ctx.open.size,
       openUpstreamCalls: [...servers.values()].reduce((sum, { upstream }) => sum + upstream.openCount, 0),
-      mcpSessions: ctx.sessions.size,
+      mcpSessions: [...contexts.values()].reduce((sum, { sessions }) => sum + sessions.size, 0),
       bodyBytes: ctx.budget.used,
       answerBytes: ctx.answerBudget.used,
       scrubbedCount: [...servers.values()].reduce((sum, { leaks }) => sum + leaks.hitCount, 0),

@@ -1,3 +1,4 @@
+import type { Caller } from "../credentials/index.ts";
 import type { RawHeaders, Timer } from "../lib/index.ts";
 import {
   type AgentErrorKind,
@@ -73,6 +74,7 @@ export interface AnswerTask {
   /** The agent's MCP-Protocol-Version. */
   readonly protocolVersion: string | undefined;
   readonly injected: Injected;
+  readonly caller: Caller;
   /** Wall time at which the agent's token ends. */
   readonly validUntil: number | undefined;
   readonly reply: Reply;
@@ -254,7 +256,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     this.#refusalCount += 1;
     if (this.#refusalCount > maxAskRefusals) return;
     const sessionId = this.#judged.session.upstreamId ?? this.#headers?.sessionId;
-    refuseAsk(this.#server, { idText, sessionId, protocolVersion: this.#task.protocolVersion });
+    refuseAsk(this.#task, idText, sessionId);
   }
 
   onDrop(reason: string): void {

@@ -4,6 +4,7 @@ import type { UpstreamError } from "../upstream/index.ts";
 export const upstreamCures: Readonly<Record<UpstreamError["code"], string | undefined>> = {
   refused: "check that the server listens at the configured URL",
   dns: "check the host name of the configured URL",
+  address: "a cloud's metadata service is never dialled: correct the configured URL, or what its name resolves to",
   tls: "check the server's certificate, or name its CA",
   "client-certificate": "give this server a credential of type mtls whose certificate it trusts",
   reset: undefined,

@@ -1,2 +1,2 @@
 export type { RelayOptions } from "./options.ts";
-export { createRelay, type Relay, type ReloadOptions } from "./relay.ts";
+export { createRelay, fixedLimits, type Relay, type ReloadOptions } from "./relay.ts";

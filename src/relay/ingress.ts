@@ -91,9 +91,13 @@ export class Ingress {
     });
     // Beyond a count Node drops headers in silence, Authorization too; ours is `limits.headerCount`.
     this.server.maxHeadersCount = 0;
-    // The last resort, before the process runs out of descriptors: gateways need room beside agents that are told 503.
-    this.server.maxConnections = 2 * limits.connections + gatewayConnections;
+    this.changeConnections(limits.connections);
     this.#listen(context.clock);
+  }
+
+  /** The last resort, before the process runs out of descriptors: gateways need room beside agents that are told 503. */
+  changeConnections(connections: number): void {
+    this.server.maxConnections = 2 * connections + gatewayConnections;
   }
 
   #listen(clock: Clock): void {

@@ -10,7 +10,13 @@ import type { ExchangeContext } from "./exchange.ts";
 import { Flusher } from "./flusher.ts";
 import { HostRules } from "./hosts.ts";
 import { Ingress } from "./ingress.ts";
-import { defaultRelayLimits, defaultRelayTimeouts, type RelayDeps, type RelayOptions } from "./options.ts";
+import {
+  defaultRelayLimits,
+  defaultRelayTimeouts,
+  type RelayDeps,
+  type RelayLimits,
+  type RelayOptions,
+} from "./options.ts";
 import { withoutUpgrade } from "./other-upgrade.ts";
 import { isName } from "./route.ts";
 import { Tunnel } from "./tunnels.ts";
@@ -49,8 +55,9 @@ export interface Relay {
   /** Ends everything now. Safe twice. */
   close(): Promise<void>;
   /**
-   * Takes up who may call and dial, `publicUrl`, and the allowed hosts and origins; whatever else differs needs a new relay. All
-   * of it or, when it throws, nothing. Keys that are there no more end their sessions (GOAWAY with REVOKED) and their event
+   * Takes up who may call and dial, `publicUrl`, the allowed hosts and origins, and the limits but `fixedLimits`; whatever else
+   * differs needs a new relay. All of it or, when it throws, nothing. `streamsPerConnection` holds for sessions that come from
+   * now on. Keys that are there no more end their sessions (GOAWAY with REVOKED) and their event
    * streams; what has not changed goes on.
    */
   reload(options: ReloadOptions): void;
@@ -60,7 +67,10 @@ export interface Relay {
 }
 
 /** What can change while a relay runs. */
-export type ReloadOptions = Pick<RelayOptions, "publicUrl" | "allowedHosts" | "allowedOrigins" | "tunnels">;
+export type ReloadOptions = Pick<RelayOptions, "publicUrl" | "allowedHosts" | "allowedOrigins" | "tunnels" | "limits">;
+
+/** Of a server's own parser: they stay as they were at its start. */
+export const fixedLimits = ["headerBytes"] as const satisfies readonly (keyof RelayLimits)[];
 
 /** Throws when a name, a hash or `publicUrl` is malformed. */
 export function createRelay(options: RelayOptions, deps: RelayDeps): Relay {
@@ -74,7 +84,7 @@ const idleLookMs = 25;
 
 class RelayNode implements Relay {
   readonly #options: RelayOptions;
-  readonly #context: ExchangeContext;
+  readonly #context: Omit<ExchangeContext, "limits"> & { limits: RelayLimits };
   readonly #keyRings: KeyRings;
   readonly #tunnels = new Map<string, Tunnel>();
   readonly #door: UpgradeDoor;
@@ -158,8 +168,18 @@ class RelayNode implements Relay {
     change();
     this.#ingress.hosts = hosts;
     this.#door.hosts = hosts;
+    this.#changeLimits({ ...this.#context.limits, ...options.limits });
     this.#forgetKeyRings();
     this.#warm();
+  }
+
+  #changeLimits(wanted: RelayLimits): void {
+    const { headerBytes } = this.#context.limits;
+    const limits = { ...wanted, headerBytes };
+    this.#context.limits = limits;
+    this.#door.limits = limits;
+    this.#ingress.changeConnections(limits.connections);
+    for (const { gateways } of this.#tunnels.values()) gateways.changeUpgrades(limits.upgradesPerMinute);
   }
 
   /** As `Tunnel.plan`, for all of them. */

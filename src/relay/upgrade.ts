@@ -30,12 +30,14 @@ const keysRetryMs = 5_000;
 export class UpgradeDoor {
   isDraining = false;
   readonly #options: UpgradeOptions;
-  /** A reload may change them. */
+  /** A reload may change both. */
   hosts: HostRules;
+  limits: RelayLimits;
 
   constructor(options: UpgradeOptions) {
     this.#options = options;
     this.hosts = options.hosts;
+    this.limits = options.limits;
   }
 
   /** Call in the tick of the 'upgrade' event: until then an error of the socket would have no listener. */
@@ -109,7 +111,8 @@ export class UpgradeDoor {
   }
 
   #accept(req: AgentRequest, socket: Duplex, head: Buffer, { tunnel, gateway, token }: Admitted): void {
-    const { clock, random, logger, limits, node } = this.#options;
+    const { clock, random, logger, node } = this.#options;
+    const { limits } = this;
     void acceptTunnel({
       req,
       socket,

@@ -2,12 +2,15 @@
  * What can go wrong with an upstream, in our own words. Foreign codes (Node, OpenSSL, undici) are mapped here, once; the
  * detail is one of those codes and never text of the peer.
  */
+import { addressRefused } from "../lib/index.ts";
 
 export type UpstreamErrorCode =
   /** No TCP connection was made. */
   | "refused"
   /** The name did not resolve. */
   | "dns"
+  /** It leads to a cloud's metadata service. */
+  | "address"
   /** TLS failed or the certificate was not trusted. */
   | "tls"
   /** TLS ended with an alert against our certificate, or for want of one: no byte of the request was read. */
@@ -36,6 +39,7 @@ export interface UpstreamError {
 }
 
 const codes: Readonly<Record<string, UpstreamErrorCode>> = {
+  [addressRefused]: "address",
   ECONNREFUSED: "refused",
   EHOSTUNREACH: "refused",
   EHOSTDOWN: "refused",

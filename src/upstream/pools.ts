@@ -4,6 +4,7 @@
  */
 import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
 import { buildConnector, Pool } from "undici";
+import { guardConnect, guardedLookup } from "../lib/index.ts";
 
 /** Whom the server's TLS is shown, and whom we trust there; the same object while nothing of it changes. */
 export interface TlsIdentity {
@@ -76,9 +77,9 @@ function createPool(options: PoolOptions, secureContext: SecureContext | undefin
  */
 function connectorFor({ connectMs }: PoolOptions, secureContext: SecureContext | undefined): buildConnector.connector {
   // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
-  const strict = { timeout: connectMs, rejectUnauthorized: true };
+  const strict = { timeout: connectMs, rejectUnauthorized: true, lookup: guardedLookup("pinned") };
   const connect = buildConnector(secureContext === undefined ? strict : { ...strict, secureContext });
-  return (target, callback) => {
+  return guardConnect("pinned", (target: buildConnector.Options, callback: buildConnector.Callback) => {
     connect(target, (...[error, socket]) => {
       if (error !== null || socket === null) {
         callback(error ?? new Error("no socket"), null);
@@ -87,5 +88,5 @@ function connectorFor({ connectMs }: PoolOptions, secureContext: SecureContext |
       socket.once("error", (reason) => void socket.destroy(reason));
       callback(null, socket);
     });
-  };
+  });
 }

@@ -559,24 +559,32 @@ describe("failures", () => {
   });
 
   it("C33 an upstream that dies amid a large body: cut, never complete", async () => {
+    let die = (): unknown => undefined;
     const h = await start((_request, response) => {
       response.writeHead(200, { "content-type": "application/json" });
       response.write(`{"jsonrpc":"2.0","id":1,"result":{"content":["${"x".repeat(3_000_000)}`);
-      setTimeout(() => response.destroy(), 50);
+      die = () => response.destroy();
     });
-    const stream = await h.call({ body: toolCall("get_x") });
+    const stream = h.begin({ body: toolCall("get_x") });
+    await until(() => stream.chunks.length > 0, "the body begins");
+    die();
+    await until(() => stream.isOver, "the exchange ends");
     expect(stream.ended).toBeUndefined();
     expect(stream.resetBy?.code).toBe("UPSTREAM_FAILED");
     expect(stream.head?.status).toBe(200);
   });
 
   it("an upstream that dies amid an event stream: one error event for the id, then the end", async () => {
+    let die = (): unknown => undefined;
     const h = await start((_request, response) => {
       const push = events(response);
       push('data: {"jsonrpc":"2.0","method":"notifications/progress","params":{}}\n\ndata: {"half');
-      setTimeout(() => response.destroy(), 20);
+      die = () => response.destroy();
     });
-    const stream = await h.call({ body: toolCall("get_x", 8) });
+    const stream = h.begin({ body: toolCall("get_x", 8) });
+    await until(() => stream.text !== "", "the first event");
+    die();
+    await until(() => stream.isOver, "the exchange ends");
     expect(stream.ended).toBeDefined();
     const [, last] = stream.text.split("\n\n");
     expect(last).toMatch(/^event: message\ndata: \{"jsonrpc":"2.0","id":8,"error":\{"code":-33021/);

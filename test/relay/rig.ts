@@ -23,6 +23,8 @@ export interface RigOptions {
   readonly allowedOrigins?: readonly string[];
 }
 
+const tickMs = 10;
+
 /** The relay's public side with scripted sessions behind it: one tunnel `acme`, one agent `claude`. */
 export class Rig {
   readonly key = createToken("agent");
@@ -31,6 +33,7 @@ export class Rig {
   readonly ingress: Ingress;
   port = 0;
   readonly #clients: RawClient[] = [];
+  readonly #stalledMs: number;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: RigOptions = {}) {
@@ -48,10 +51,15 @@ export class Rig {
       tunnels: new Map([["acme", this.tunnel]]),
       onUpgrade: (_req, socket) => socket.destroy(),
     });
-    const tickMs = 10;
-    this.#timer = setInterval(() => {
-      for (const connection of this.ingress.connections) connection.tick(tickMs, timeouts.stalledMs);
-    }, tickMs);
+    this.#stalledMs = timeouts.stalledMs;
+    this.#timer = setInterval(() => this.passMs(tickMs), tickMs);
+  }
+
+  /** Time passes for everything that is counted in ticks, without anybody waiting for it. */
+  passMs(ms: number): void {
+    for (let passed = 0; passed < ms; passed += tickMs) {
+      for (const connection of this.ingress.connections) connection.tick(tickMs, this.#stalledMs);
+    }
   }
 
   async listen(): Promise<this> {
@@ -64,7 +72,7 @@ export class Rig {
     return `http://127.0.0.1:${this.port}/acme/tickets/mcp`;
   }
 
-  connect(servers: string[] = ["tickets"], peer: { id?: string; slot?: number } = {}): FakeSession {
+  connect(servers: string[] = ["tickets"], peer: ConstructorParameters<typeof FakeSession>[1] = {}): FakeSession {
     const session = new FakeSession(servers, peer);
     this.tunnel.add("k8s", session);
     return session;
