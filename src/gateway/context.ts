@@ -32,7 +32,7 @@ export interface GatewayServer {
   readonly leaks: LeakGuard;
 }
 
-/** What all exchanges share; `sessions` those of one server only. */
+/** What all exchanges share; `sessions` and `answerBudget` those of one server only. */
 export interface PipelineContext {
   readonly servers: ReadonlyMap<string, GatewayServer>;
   readonly policy: Policy;
