@@ -1,7 +1,7 @@
 import { headerNameFault } from "./header-fields.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
-import { formatPath, type MapTree, nodeAt, type Tree, walk } from "./tree.ts";
+import { formatPath, type MapEntry, type MapTree, nodeAt, type Tree, walk } from "./tree.ts";
 
 /**
  * What no single field can tell. These look at trees, not at checked values, so that they find their faults beside
@@ -13,12 +13,19 @@ export function findVaultless(gateway: Tree): Problem[] {
   if (nodeAt(gateway, ["vault"]) !== undefined) return [];
   const problems: Problem[] = [];
   walk(gateway, (node, path) => {
-    const at = node.kind === "map" ? node.entries.get("vault")?.keyAt : undefined;
+    const at = node.kind === "map" ? vaultKeyOf(node)?.keyAt : undefined;
     if (at === undefined || path.length === 0) return;
     const cure = "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file";
     problems.push({ at, message: `\`${formatPath(path)}\` reads from Vault, but the file names none`, cure });
   });
   return problems;
+}
+
+/** The key of `node` by which it needs a Vault. */
+function vaultKeyOf({ entries }: MapTree): MapEntry | undefined {
+  const type = entries.get("type");
+  const isIdentity = type?.value.kind === "scalar" && type.value.value === "vaultIdentity";
+  return entries.get("vault") ?? entries.get("pki") ?? (isIdentity ? type : undefined);
 }
 
 /** Headers that hold a secret by their very name. */
@@ -27,7 +34,7 @@ const secretNames = /^authorization$|cookie|token|secret|passw|api-?key/i;
 /** HTTP does not tell names by their case: of two spellings of one, a server would take either. */
 export function findHeaderFaults(gateway: Tree): Problem[] {
   return [...entriesAt(gateway)].flatMap(([, { value: server }]) => {
-    const headers = nodeAt(server, ["credential", "headers"]);
+    const headers = nodeAt(server, ["credential", "headers"]) ?? nodeAt(server, ["credential", "as", "headers"]);
     if (headers?.kind !== "map") return [];
     const lines = new Map<string, number>();
     return [...headers.entries].flatMap(([name, { keyAt: at, value }]) => {

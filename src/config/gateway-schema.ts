@@ -14,8 +14,9 @@ import {
   urlName,
   wholeNumber,
 } from "./fields.ts";
-import { clientCredentials, type GrantSettings, githubApp, jwtBearer } from "./grant-fields.ts";
-import { headerMap, headerName, headerPrefix, userName } from "./header-fields.ts";
+import { clientCredentials, type GrantSettings, githubApp, jwtBearer, refreshToken } from "./grant-fields.ts";
+import { type StaticSettings, staticCredentials } from "./header-fields.ts";
+import { type IssuedSettings, mtls, vaultDynamic, vaultIdentity } from "./issued-fields.ts";
 import { type Source, source } from "./source.ts";
 import { type OAuthSettings, oauthSection } from "./token-fields.ts";
 import { type VaultSettings, vaultSection } from "./vault-section.ts";
@@ -59,12 +60,7 @@ export interface ServerSettings {
   readonly onReflect: "redact" | "block";
 }
 
-export type CredentialSettings =
-  | { readonly type: "bearer"; readonly token: Source }
-  | { readonly type: "header"; readonly name: string; readonly value: Source; readonly prefix: string }
-  | { readonly type: "basic"; readonly username: string | Source; readonly password: Source }
-  | { readonly type: "headers"; readonly headers: { readonly [name: string]: string | Source } }
-  | GrantSettings;
+export type CredentialSettings = StaticSettings<Source> | GrantSettings | IssuedSettings;
 
 const minute = 60_000;
 const mebibyte = 1024 ** 2;
@@ -167,22 +163,26 @@ function keyHashes() {
 
 function serverSection(base: string) {
   const credential = z.discriminatedUnion("type", [
-    section({ type: z.literal("bearer"), token: source(base) }),
-    section({ type: z.literal("header"), name: headerName(), value: source(base), prefix: headerPrefix().optional() }),
-    section({ type: z.literal("basic"), username: userName(base), password: source(base) }),
-    section({ type: z.literal("headers"), headers: headerMap(base) }),
+    ...staticCredentials(source(base)),
     clientCredentials(base),
+    refreshToken(base),
     jwtBearer(base),
     githubApp(base),
+    mtls(base),
+    vaultDynamic(base),
+    vaultIdentity(base),
   ]);
   return section({
     url: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true, later: ["unix", "stdio", "sse"] }),
     credential: credential.optional(),
     onReflect: z.enum(["redact", "block"]).default("redact"),
-  }).transform((file): ServerSettings => {
-    const { url, credential, onReflect } = file;
-    if (credential?.type !== "header") return { url, credential, onReflect };
-    return { url, credential: { ...credential, prefix: credential.prefix ?? "" }, onReflect };
+  }).transform(({ url, credential, onReflect }, ctx): ServerSettings => {
+    if (credential?.type === "mtls" && !url.startsWith("https:")) {
+      const message = "{} must begin with https:// for a certificate to be shown";
+      const params = { cure: `url: ${url.replace(/^http:/, "https:")}` };
+      ctx.addIssue({ code: "custom", message, path: ["url"], params });
+    }
+    return { url, credential, onReflect };
   });
 }
 

@@ -59,16 +59,13 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
   cases: {},
 };
 
-const typesHere = "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp";
+const typesHere =
+  "type: bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity";
 
 export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
   gateway: {
     "servers.*.credential.type": {
-      oauthRefreshToken: typesHere,
       tokenExchange: typesHere,
-      mtls: typesHere,
-      vaultDynamic: typesHere,
-      vaultIdentity: typesHere,
     },
   },
   relay: {},

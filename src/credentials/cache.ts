@@ -1,7 +1,7 @@
 /**
  * One value that is loaded, kept fresh, and still served for a while when its store is away.
  *
- * 1. However many ask, one load runs.
+ * 1. However many ask, one load runs; nobody who could be given an old value waits longer than a second for it.
  * 2. A store that says no ends the old value at once; only a store that is away lets it go on serving.
  * 3. A failure is remembered for a moment, so that callers cannot hammer a store through us.
  */
@@ -31,10 +31,17 @@ interface Held<T> {
   readonly staleUntil: number;
 }
 
+/** A store that hangs takes ten seconds to fail: too long for a call that the old value would serve. */
+const patienceMs = 1_000;
+
 export class Cached<T> {
   readonly #options: CachedOptions<T>;
   #held: Held<T> | undefined;
   #flight: Promise<T> | undefined;
+  /** What those wait for who would rather have the new value. */
+  #patience: Promise<T> | undefined;
+  /** The load under way has taken longer than anybody waits. */
+  #isSlow = false;
   #failure: CredentialError | undefined;
   #retryAt = Number.NEGATIVE_INFINITY;
 
@@ -65,11 +72,29 @@ export class Cached<T> {
     if (held !== undefined && now < held.staleUntil) {
       if (waits) return held.value;
       const flight = this.#load();
-      return this.#failure !== undefined || now < held.lingerUntil ? held.value : flight;
+      const isServed = this.#failure !== undefined || this.#isSlow || now < held.lingerUntil;
+      return isServed ? held.value : this.#waitFor(flight, held.value);
     }
     this.#held = undefined;
     if (waits && this.#failure !== undefined) throw this.#failure;
     return this.#load();
+  }
+
+  #waitFor(flight: Promise<T>, old: T): Promise<T> {
+    this.#patience ??= new Promise<T>((resolve, reject) => {
+      const timer = this.#options.clock.after(patienceMs, () => {
+        this.#isSlow = true;
+        resolve(old);
+      });
+      void flight.then(resolve, reject).finally(() => timer.cancel());
+    });
+    return this.#patience;
+  }
+
+  #land(): void {
+    this.#flight = undefined;
+    this.#patience = undefined;
+    this.#isSlow = false;
   }
 
   #load(): Promise<T> {
@@ -92,7 +117,7 @@ export class Cached<T> {
     const freshUntil = startedAt + freshMs;
     const staleUntil = freshUntil + staleForMs;
     const recovered = this.#failure !== undefined && this.#held !== undefined;
-    this.#flight = undefined;
+    this.#land();
     this.#failure = undefined;
     this.#held = { value, freshUntil, staleUntil, lingerUntil: Math.min(freshUntil + freshMs, staleUntil) };
     if (recovered) onRecovered?.();
@@ -104,7 +129,7 @@ export class Cached<T> {
     const { clock, onStale } = this.#options;
     const now = clock.now();
     const isFirst = this.#failure === undefined;
-    this.#flight = undefined;
+    this.#land();
     this.#failure = failure;
     this.#retryAt = now + this.#pauseMs(failure);
     const held = this.#held;

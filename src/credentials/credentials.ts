@@ -5,9 +5,24 @@ import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import { GrantHttp, isSafeAddress } from "./grant-http.ts";
 import { grantOf, isGrant } from "./grants.ts";
-import { type CredentialOptions, describeSource, type Source, type VaultOptions, type VaultSource } from "./options.ts";
+import { isIssued, issuedBy } from "./issued.ts";
+import { KvRecordFile, type SharedRecord } from "./kv-write.ts";
+import type { LeaseRequest } from "./lease.ts";
+import { LeaseReader } from "./lease-reader.ts";
+import {
+  type AnySource,
+  type CredentialOptions,
+  describeSource,
+  type GrantOptions,
+  type Source,
+  type StaticOptions,
+  type VaultOptions,
+  type VaultSource,
+} from "./options.ts";
+import { refreshGrant } from "./refresh-grant.ts";
+import { RefreshReader } from "./refresh-reader.ts";
 import { noCredential, type SecretReader, type ServerCredential, ShapedCredential } from "./server-credential.ts";
-import { shapeOf, tokenShape } from "./shapes.ts";
+import { type Shape, shapeOf, tokenShape } from "./shapes.ts";
 import { type Environment, LocalReader } from "./sources.ts";
 import { TokenReader } from "./token-reader.ts";
 import { TokenManager } from "./vault-auth.ts";
@@ -43,7 +58,7 @@ export interface Credentials {
    * missing. Never rejects; without a store it does nothing. Call it once, when every source has been named.
    */
   checkAccess(): Promise<void>;
-  /** Ends requests and timers; revokes a token that we logged in for, if the store answers within 2 s. */
+  /** Ends requests and timers; revokes leases, and a token that we logged in for, if the store answers within 2 s each. */
   close(): Promise<void>;
 }
 
@@ -61,10 +76,13 @@ export function createCredentials(options: CredentialsOptions): Credentials {
   const store = options.vault === undefined ? undefined : new Store(options.vault, options, reader);
   const http = new GrantHttp(options.clock);
   const known = new Map<string, ServerCredential>();
+  const refreshers: RefreshReader[] = [];
   for (const [server, credential] of Object.entries(options.servers)) {
     known.set(
       server,
-      credential === undefined ? noCredential : openCredential(server, credential, options, reader, store, http),
+      credential === undefined
+        ? noCredential
+        : openCredential(server, credential, options, reader, store, http, refreshers),
     );
   }
   return {
@@ -76,6 +94,8 @@ export function createCredentials(options: CredentialsOptions): Credentials {
     read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
     checkAccess: async () => await store?.checkAccess(),
     close: async () => {
+      // Before what they need ends.
+      await Promise.all(refreshers.map((refresher) => refresher.close()));
       await http.close();
       await store?.close();
     },
@@ -89,22 +109,60 @@ function openCredential(
   reader: LocalReader,
   store: Store | undefined,
   http: GrantHttp,
+  refreshers: RefreshReader[],
 ): ServerCredential {
-  const { clock, random } = options;
   const logger = options.logger.with({ server });
-  const openReader = (source: Source): SecretReader =>
-    "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
-  if (isGrant(credential)) {
-    const token = new TokenReader(grantOf(credential, clock), { openReader, http, clock, random, logger });
-    return new ShapedCredential(tokenShape(token.place), [token], { clock, logger });
+  const openSource = (source: AnySource, lease?: LeaseReader): SecretReader => {
+    if ("lease" in source) return fieldOf(lease, source.lease);
+    return "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
+  };
+  if (credential.type === "oauthRefreshToken") {
+    const { clock, random } = options;
+    const record = recordOf(store, credential.record.vault);
+    const grant = refreshGrant(credential, http, clock);
+    const { claimMs } = credential;
+    const token = new RefreshReader(grant, { record, claimMs, openReader: openSource, clock, random, logger });
+    refreshers.push(token);
+    return new ShapedCredential(tokenShape(token), [token], { clock, logger });
   }
-  const shape = shapeOf(credential);
+  const open = (way: Shape | StaticOptions | GrantOptions, lease?: LeaseReader): ServerCredential =>
+    openShape(way, { ...options, logger }, http, (source) => openSource(source, lease));
+  if (!isIssued(credential)) return open(credential);
+  const { request, way } = issuedBy(credential, options.clock);
+  return open(way, request === undefined ? undefined : storeOf(store, "what is issued").openLease(request, logger));
+}
+
+function openShape(
+  way: Shape | StaticOptions | GrantOptions,
+  { clock, random, logger }: Pick<CredentialsOptions, "clock" | "random" | "logger">,
+  http: GrantHttp,
+  openReader: (source: AnySource) => SecretReader,
+): ServerCredential {
+  if ("type" in way && isGrant(way)) {
+    const token = new TokenReader(grantOf(way, clock), { openReader, http, clock, random, logger });
+    return new ShapedCredential(tokenShape(token), [token], { clock, logger });
+  }
+  const shape = "type" in way ? shapeOf(way) : way;
   return new ShapedCredential(shape, shape.sources.map(openReader), { clock, logger });
 }
 
+function fieldOf(lease: LeaseReader | undefined, name: string): SecretReader {
+  if (lease !== undefined) return lease.field(name);
+  throw new CredentialError("not-configured", "a source reads from a lease where none is", "name a file, env or vault");
+}
+
 function readerOf(store: Store | undefined, source: VaultSource): SecretReader {
-  if (store !== undefined) return store.open(source);
-  throw new CredentialError("not-configured", `${describeSource(source)} needs a store`, "write the section vault");
+  return storeOf(store, describeSource(source)).open(source);
+}
+
+function storeOf(store: Store | undefined, what: string): Store {
+  if (store !== undefined) return store;
+  throw new CredentialError("not-configured", `${what} needs a store`, "write the section vault");
+}
+
+function recordOf(store: Store | undefined, { mount, path }: Entry): SharedRecord {
+  if (store !== undefined) return store.openRecord(mount, path);
+  throw new CredentialError("not-configured", `${mount}/${path} needs a store`, "write the section vault");
 }
 
 /** A variable is read once; a file again for every use that is more than a second after the last. */
@@ -129,6 +187,8 @@ class Store {
   /** Keyed by encoded mount and path, in which a space cannot occur. */
   readonly #records = new Map<string, Cached<KvRecord>>();
   readonly #entries = new Map<string, Entry>();
+  readonly #written = new Map<string, Entry>();
+  readonly #leases: LeaseReader[] = [];
 
   constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
     const { clock, random, logger } = deps;
@@ -163,6 +223,13 @@ class Store {
     };
   }
 
+  /** An entry that is written back, and never cached: others write it as well. */
+  openRecord(mount: string, path: string): SharedRecord {
+    const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
+    this.#written.set(key, { mount, path, isWritten: true });
+    return new KvRecordFile(mount, path, { transport: this.#transport, tokens: this.#tokens, kv: this.#kv });
+  }
+
   #cache(mount: string, path: string): Cached<KvRecord> {
     const { clock, random } = this.#deps;
     const logger = this.#deps.logger.with({ store: this.#transport.address, path: `${mount}/${path}` });
@@ -178,12 +245,25 @@ class Store {
     });
   }
 
-  async checkAccess(): Promise<void> {
-    const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger: this.#deps.logger };
-    await checkAccess([...this.#entries.values()], deps);
+  openLease(request: LeaseRequest, logger: Logger): LeaseReader {
+    const { clock, random } = this.#deps;
+    const { ttlMs = defaultTtlMs, staleForMs = defaultStaleForMs } = this.#options;
+    const deps = { transport: this.#transport, tokens: this.#tokens, clock, random, logger, ttlMs, staleForMs };
+    const lease = new LeaseReader(request, deps);
+    this.#leases.push(lease);
+    return lease;
   }
 
+  async checkAccess(): Promise<void> {
+    const { logger } = this.#deps;
+    const needs = this.#leases.map(({ need }) => need);
+    const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
+    await checkAccess([...new Map([...this.#entries, ...this.#written]).values()], deps);
+  }
+
+  /** The leases first: giving them back takes a living token. */
   async close(): Promise<void> {
+    await Promise.all(this.#leases.map((lease) => lease.close()));
     await this.#tokens.close();
     await this.#transport.close();
   }

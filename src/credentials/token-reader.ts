@@ -10,7 +10,7 @@ import type { Logger } from "../telemetry/index.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import type { GrantHttp, SendRequest } from "./grant-http.ts";
-import type { Source } from "./options.ts";
+import type { AnySource } from "./options.ts";
 import type { SecretReader } from "./server-credential.ts";
 
 export interface IssuedToken {
@@ -24,13 +24,15 @@ export interface Grant {
   /** Names the endpoint in messages. */
   readonly place: string;
   /** What is to be read, in the order in which `obtain` takes it. */
-  readonly sources: readonly Source[];
+  readonly sources: readonly AnySource[];
+  /** The first source is a secret that is sent as it stands. */
+  readonly sendsSecret?: boolean;
   /** Throws `CredentialError`, or whatever the answer led to, which `GrantHttp` explains. */
   obtain(secrets: readonly Secret[], send: SendRequest): Promise<IssuedToken>;
 }
 
 export interface TokenReaderDeps {
-  readonly openReader: (source: Source) => SecretReader;
+  readonly openReader: (source: AnySource) => SecretReader;
   readonly http: GrantHttp;
   readonly clock: Clock;
   readonly random: () => number;
@@ -54,6 +56,7 @@ export class TokenReader implements SecretReader {
   readonly #readers: readonly SecretReader[];
   readonly #cached: Cached<HeldToken>;
   #reloadAt = Number.NEGATIVE_INFINITY;
+  #sent: Secret | undefined;
 
   constructor(grant: Grant, { openReader, http, clock, random, logger }: TokenReaderDeps) {
     this.place = grant.place;
@@ -72,6 +75,11 @@ export class TokenReader implements SecretReader {
         logger.warn("token endpoint away, older token serves", { code, cure, reason: message }),
       onRecovered: () => logger.info("token endpoint back"),
     });
+  }
+
+  /** What must not come back from a server any more than the access token itself. */
+  get guarded(): readonly Secret[] {
+    return this.#sent === undefined ? [] : [this.#sent];
   }
 
   read(): Secret | Promise<Secret> {
@@ -99,13 +107,14 @@ export class TokenReader implements SecretReader {
   }
 
   async #exchange(secrets: readonly Secret[]): Promise<HeldToken> {
+    if (this.#grant.sendsSecret === true) this.#sent = secrets[0];
     const { text, lifeMs } = await this.#http.exchange(this.place, (send) => this.#grant.obtain(secrets, send));
     return { secret: new Secret(text), lifeMs };
   }
 }
 
 /** Fresh until a third of its life, but at most a minute, is left; replicas spread themselves over a fifth of that. */
-function spanOf(lifeMs: number, random: number): { readonly freshMs: number; readonly staleForMs: number } {
+export function spanOf(lifeMs: number, random: number): { readonly freshMs: number; readonly staleForMs: number } {
   const aheadMs = Math.min(lifeMs / 3, maxAheadMs) * (1 + random / 5);
   return { freshMs: lifeMs - aheadMs, staleForMs: aheadMs };
 }

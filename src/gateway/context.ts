@@ -1,7 +1,8 @@
+import type { Caller } from "../credentials/index.ts";
 import type { Clock, RawHeaders, Secret } from "../lib/index.ts";
 import type { Policy } from "../policy/index.ts";
 import type { Logger } from "../telemetry/index.ts";
-import type { Upstream } from "../upstream/index.ts";
+import type { TlsIdentity, Upstream } from "../upstream/index.ts";
 import type { AgentVerifier } from "./agent-verifier.ts";
 import type { AuditLog } from "./audit.ts";
 import type { BodyWatch } from "./body-watch.ts";
@@ -12,16 +13,20 @@ import type { SessionIds } from "./session-id.ts";
 
 /** The part of a server's credential that the pipeline uses (credentials room). */
 export interface Injector {
+  /** What it injects depends on the caller; absent: it does not. */
+  readonly isPerCaller?: boolean;
   /** Headers for one call, at once or later. Throws or rejects when there are none; then the call must not be made. */
-  inject(): Injected | Promise<Injected>;
-  /** What to try after the server refused `failed`; with the same headers another try is of no use. Throws as `inject`. */
-  refresh(failed: Injected): Injected | Promise<Injected>;
+  inject(caller: Caller): Injected | Promise<Injected>;
+  /** What to try after the server refused `failed`; with the same headers and certificate another try is of no use. Throws as `inject`. */
+  refresh(failed: Injected, caller: Caller): Injected | Promise<Injected>;
 }
 
 export interface Injected {
   readonly headers: RawHeaders;
   /** What was read for them, so that no log line quotes any of it. */
   readonly secrets: readonly Secret[];
+  /** A client certificate; handed on as it is. */
+  readonly tls?: TlsIdentity | undefined;
 }
 
 /** One configured MCP server as the pipeline uses it. */

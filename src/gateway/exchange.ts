@@ -1,3 +1,5 @@
+import type { Caller } from "../credentials/index.ts";
+import type { Secret } from "../lib/index.ts";
 import { type Answer, agentErrorAnswer } from "../mcp/index.ts";
 import type { Open, Principal, Reset, ResetCode, StreamSink, TunnelStream } from "../tunnel/index.ts";
 import type { UpstreamCall } from "../upstream/index.ts";
@@ -48,6 +50,8 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
   #isBodyComplete = false;
   /** Wall time at which the agent's token ends. */
   #validUntil: number | undefined;
+  /** What credentials may depend on. */
+  #caller: Caller;
   #chunks: Buffer[] = [];
   #bytesIn = 0;
   /** Whose share of the budget for bodies this one counts in, as the relay claims; it decides nothing else. */
@@ -71,6 +75,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     this.#startedAt = ctx.clock.now();
     this.#owner = open.principal.id;
     this.bodyUntil = this.#startedAt + Math.min(open.deadlineMs, maxBodyMs);
+    this.#caller = open.principal;
     ctx.open.add(this);
     if (open.hasBody) ctx.bodies.add(this);
   }
@@ -84,16 +89,19 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     }
     const { agentToken } = this.#open;
     this.#open = { ...this.#open, principal: unverified, agentToken: undefined };
+    this.#caller = unverified;
     const verdict = agents.verify(agentToken);
     if (verdict instanceof Promise) {
       this.#isVerifying = true;
-      verdict.then((found) => this.#identify(found)).catch(() => this.#resetWith("INTERNAL", "internal error"));
+      verdict
+        .then((found) => this.#identify(found, agentToken))
+        .catch(() => this.#resetWith("INTERNAL", "internal error"));
     } else {
-      this.#identify(verdict);
+      this.#identify(verdict, agentToken);
     }
   }
 
-  #identify(verdict: AgentVerdict): void {
+  #identify(verdict: AgentVerdict, agentToken: Secret | undefined): void {
     this.#isVerifying = false;
     if (this.#state !== "reading") return;
     if (verdict.kind === "refused") {
@@ -101,8 +109,12 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     } else if (verdict.kind === "unavailable") {
       this.#refuseStream("OVERLOADED", "agent token: no keys of its issuer");
     } else {
-      this.#open = { ...this.#open, principal: verdict.principal };
-      this.#validUntil = verdict.validUntil;
+      const { principal, ends } = verdict;
+      this.#open = { ...this.#open, principal };
+      this.#validUntil = ends?.validUntil;
+      // An agent's key is for relay and gateway alone: no third party has a use for it.
+      this.#caller =
+        ends === undefined ? principal : { id: principal.id, token: agentToken, expiresAt: ends.expiresAt };
       this.#authorise();
     }
   }
@@ -214,7 +226,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
   #inject(): void {
     this.#state = "injecting";
     try {
-      const injection = this.#server?.credential.inject();
+      const injection = this.#server?.credential.inject(this.#caller);
       if (injection instanceof Promise) {
         injection.then(
           (found) => this.#forward(found),
@@ -248,7 +260,8 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     const session = upstreamId === undefined ? [] : ["mcp-session-id", upstreamId];
     const { method } = this.#open;
     const body = this.#body;
-    const request = { method, headers: [...headers.forward, ...session, ...injected.headers], body, firstByteMs };
+    const { tls } = injected;
+    const request = { method, headers: [...headers.forward, ...session, ...injected.headers], body, firstByteMs, tls };
     const { protocolVersion } = headers;
     const validUntil = this.#validUntil;
     this.#answer = new UpstreamAnswer(this.#ctx, {
@@ -258,6 +271,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
       protocolVersion,
       injected,
       validUntil,
+      caller: this.#caller,
       reply: this.#reply,
       owner: this,
     });
@@ -281,7 +295,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
       if (this.#state === "injecting") this.#answer?.refuseCredential();
     };
     try {
-      const found = credential.refresh(failed);
+      const found = credential.refresh(failed, this.#caller);
       if (found instanceof Promise) found.then((next) => this.#retry(failed, next)).catch(giveUp);
       else this.#retry(failed, found);
     } catch {
@@ -293,7 +307,9 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
   #retry(failed: Injected, next: Injected): void {
     if (this.#state !== "injecting") return;
     const isSame =
-      next.headers.length === failed.headers.length && next.headers.every((x, i) => x === failed.headers[i]);
+      next.tls === failed.tls &&
+      next.headers.length === failed.headers.length &&
+      next.headers.every((x, i) => x === failed.headers[i]);
     if (isSame) this.#answer?.refuseCredential();
     else this.#forward(next);
   }

@@ -18,6 +18,29 @@ export const gatewayTraps: readonly Trap[] = [
     ],
   },
   {
+    title: "a metadata service for a server",
+    yaml: gatewayWith(2, "servers: { tickets: { url: 'http://[::ffff:169.254.169.254]/mcp' } }"),
+    says: [
+      [
+        "2:28 `servers.tickets.url` is a cloud's metadata service, which hands out credentials and is never dialled",
+        "https://host.example.com/mcp",
+      ],
+    ],
+  },
+  {
+    title: "a metadata service for a store",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://metadata.google.internal, auth: { method: token, token: { file: t } } }",
+    ),
+    says: [
+      [
+        "4:19 `vault.address` is a cloud's metadata service, which hands out credentials and is never dialled",
+        "https://host.example.com",
+      ],
+    ],
+  },
+  {
     title: "a misspelt section",
     yaml: gatewayWith(4, "limts: {}"),
     says: [["4:1 unknown key `limts`", "limits"]],
@@ -323,7 +346,7 @@ export const gatewayTraps: readonly Trap[] = [
     says: [
       [
         "2:71 `type: tokenExchange` is not in this version yet",
-        "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp",
+        "type: bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity",
       ],
     ],
   },
@@ -375,6 +398,55 @@ export const gatewayTraps: readonly Trap[] = [
       "type: oauthClientCredentials, issuer: https://i.com, clientId: x, clientSecret: { env: B }, keyId: k",
     ),
     says: [["2:164 `servers.tickets.credential.keyId` belongs to a `privateKey`", "the file without it"]],
+  },
+  {
+    title: "a refresh token without a record",
+    yaml: withCredential("type: oauthRefreshToken, issuer: https://i.com, clientId: x"),
+    says: [
+      [
+        "2:63 `servers.tickets.credential.record` is missing",
+        "record: { vault: { mount: secret, path: mcp/calendar } }",
+      ],
+    ],
+  },
+  {
+    title: "a refresh token in a file",
+    yaml: withCredential(
+      "type: oauthRefreshToken, tokenEndpoint: https://i.com/t, issuer: https://i.com, clientId: x, record: { file: PATH }",
+    ),
+    says: [
+      ["2:166 `servers.tickets.credential.record.vault` is missing", "vault: { mount: secret, path: mcp/calendar }"],
+      ["2:168 unknown key `file` in `servers.tickets.credential.record`", "one of: vault"],
+    ],
+  },
+  {
+    title: "a public client that shall prove itself, without a Vault",
+    yaml: withCredential(
+      "type: oauthRefreshToken, issuer: https://i.com, clientId: x, clientAuth: post, record: { vault: { mount: secret, path: mcp/a } }",
+    ),
+    says: [
+      [
+        "2:138 `servers.tickets.credential.clientAuth` needs a `clientSecret`",
+        "the file without it, for a public client",
+      ],
+      [
+        "2:154 `servers.tickets.credential.record` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+    ],
+  },
+  {
+    title: "a refresh token's record with a field",
+    yaml: withCredential(
+      "type: oauthRefreshToken, tokenEndpoint: https://i.com/t, issuer: https://i.com, clientId: x, record: { vault: { mount: secret, path: a, field: refresh_token } }",
+    ),
+    says: [
+      [
+        "2:168 `servers.tickets.credential.record` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+      ["2:201 unknown key `field` in `servers.tickets.credential.record.vault`", "one of: mount, path"],
+    ],
   },
   {
     title: "an assertion without claims",
@@ -567,7 +639,7 @@ export const gatewayTraps: readonly Trap[] = [
     yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { type: Bearer } } }"),
     says: [
       [
-        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, jwtBearer or githubApp",
+        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity",
         "type: bearer",
       ],
     ],

@@ -506,6 +506,35 @@ it("a table of cases names what is wrong with it", () => {
   ]);
 });
 
+it("a refresh token has a record, and its client a secret or none", () => {
+  const { servers } = loadGateway(
+    gatewayWith(
+      2,
+      [
+        "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+        "servers:",
+        "  tickets: { url: http://t.internal/mcp, credential: { type: oauthRefreshToken, issuer: https://i.com,",
+        "    clientId: x, record: { vault: { mount: kv, path: mcp/a } }, scope: 'a b', resource: https://T.internal } }",
+        "  other: { url: http://t.internal/mcp, credential: { type: oauthRefreshToken, tokenEndpoint: https://i.com/t,",
+        "    clientId: { env: ID }, clientSecret: { env: A }, record: { vault: { mount: kv, path: mcp/b } } } }",
+      ].join("\n"),
+    ),
+  );
+  expect(servers["tickets"]?.credential).toEqual({
+    type: "oauthRefreshToken",
+    at: { issuer: "https://i.com" },
+    clientId: "x",
+    client: undefined,
+    record: { vault: { mount: "kv", path: "mcp/a" } },
+    scope: "a b",
+    resource: "https://T.internal",
+  });
+  expect(servers["other"]?.credential).toMatchObject({
+    at: { tokenEndpoint: "https://i.com/t" },
+    client: { auth: "basic", secret: { env: "A" } },
+  });
+});
+
 it("a resource is sent as it was written, and ids may be numbers or text", () => {
   const { servers } = loadGateway(
     gatewayWith(
