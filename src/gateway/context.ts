@@ -39,7 +39,7 @@ export interface GatewayServer {
   readonly calls: CallTally;
 }
 
-/** What all exchanges share; `sessions` those of one server only. */
+/** What all exchanges share; `sessions` and `answerBudget` those of one server only. */
 export interface PipelineContext {
   readonly servers: ReadonlyMap<string, GatewayServer>;
   /** Exchanges for a server that is not to be used, or not there. */

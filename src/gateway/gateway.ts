@@ -5,6 +5,7 @@ import type { Logger } from "../telemetry/index.ts";
 import { type DialOptions, type DialOutcome, dialTunnel, type StreamHandler } from "../tunnel/index.ts";
 import { createUpstream } from "../upstream/index.ts";
 import { createAgentVerifier } from "./agent-verifier.ts";
+import { defaultAnswerLimits } from "./answer-types.ts";
 import { AuditLog } from "./audit.ts";
 import { BodyWatch } from "./body-watch.ts";
 import { ByteBudget } from "./byte-budget.ts";
@@ -80,6 +81,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
   const servers = createServers(options, deps);
   const requestBytes = options.limits?.requestBytes ?? defaultLimits.requestBytes;
   const bodyBudgetBytes = options.limits?.bodyBudgetBytes ?? defaultLimits.bodyBudgetBytes;
+  const answerBudgetBytes = options.limits?.answerBudgetBytes ?? defaultLimits.answerBudgetBytes;
   let exchangeCount = 0;
   const ctx: PipelineContext = {
     servers,
@@ -91,7 +93,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
     sessions: new McpSessions(clock),
     bodies: new BodyWatch(clock),
     budget: new ByteBudget(bodyBudgetBytes, Math.max(requestBytes, bodyBudgetBytes / 2)),
-    answerBudget: new ByteBudget(options.limits?.answerBudgetBytes ?? defaultLimits.answerBudgetBytes),
+    answerBudget: new ByteBudget(answerBudgetBytes),
     requestBytes,
     clock,
     logger: logger.with({ tunnel, gateway: options.id }),
@@ -102,7 +104,14 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
     open: new Set(),
   };
   // What a server asks of agents is remembered up to a number: a hostile one must not use up that of the others.
-  const contexts = new Map([...servers.keys()].map((name) => [name, { ...ctx, sessions: new McpSessions(clock) }]));
+  // Nor may one that begins answers and never ends them use up the memory for answers.
+  const answerShare = Math.max(defaultAnswerLimits.listBytes, answerBudgetBytes / 2);
+  const contexts = new Map(
+    [...servers.keys()].map((name) => {
+      const own = { sessions: new McpSessions(clock), answerBudget: ctx.answerBudget.part(answerShare) };
+      return [name, { ...ctx, ...own }];
+    }),
+  );
   const onStream: StreamHandler = (open, stream) => {
     const exchange = new Exchange(contexts.get(open.server) ?? ctx, open, stream);
     exchange.start();
