@@ -26,7 +26,7 @@ export interface CachedOptions<T> {
 interface Held<T> {
   readonly value: T;
   readonly freshUntil: number;
-  /** Until then an old value serves while a refresh runs; after it callers wait for the refresh. */
+  /** Until then an old value serves while a refresh runs; after it callers wait for the refresh, lest it ends on its way. */
   readonly lingerUntil: number;
   readonly staleUntil: number;
 }
@@ -119,7 +119,8 @@ export class Cached<T> {
     const recovered = this.#failure !== undefined && this.#held !== undefined;
     this.#land();
     this.#failure = undefined;
-    this.#held = { value, freshUntil, staleUntil, lingerUntil: Math.min(freshUntil + freshMs, staleUntil) };
+    const lingerUntil = freshUntil + Math.min(freshMs, staleForMs / 2);
+    this.#held = { value, freshUntil, staleUntil, lingerUntil };
     if (recovered) onRecovered?.();
     return value;
   }
