@@ -28,6 +28,9 @@ export function checkShape<T>(
   return { value: result.success ? result.data : undefined, problems: check.problems };
 }
 
+/** No key of ours is as long: what is may be a secret that went astray. */
+const maxShownKey = 32;
+
 class ShapeCheck {
   readonly problems: Problem[] = [];
   readonly #kind: DocumentKind;
@@ -104,7 +107,8 @@ class ShapeCheck {
     const where = formatPath(path.slice(0, -1));
     const isInSource = isSourceAt(this.#kind, path.slice(0, -1));
     const general = where === "" ? `unknown key \`${unknown.key}\`` : `unknown key \`${unknown.key}\` in \`${where}\``;
-    const message = isInSource ? `\`${where}\` has an unknown key` : general;
+    const place = where === "" ? "the document" : `\`${where}\``;
+    const message = isInSource || unknown.key.length > maxShownKey ? `${place} has an unknown key` : general;
     const choice = meant === undefined ? `one of: ${unknown.known.join(", ")}` : meant;
     if (meant !== undefined) this.#settle([...path.slice(0, -1), meant]);
     this.#add(keyPositionOf(this.#tree, path), { message, cure: choice });

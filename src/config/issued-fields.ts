@@ -77,6 +77,8 @@ function mtlsSettings(keys: MtlsKeys, ctx: z.RefinementCtx): MtlsSettings {
   return { type: "mtls", certificate, privateKey, ca };
 }
 
+const secretParameters = /secret|passw|private_?key|^token$|api_?key/i;
+
 export function vaultDynamic(base: string) {
   const text = z.union([z.string(), z.number(), z.boolean()]);
   return section({
@@ -84,7 +86,13 @@ export function vaultDynamic(base: string) {
     vault: section({
       path: vaultPath(),
       method: z.enum(["read", "write"]).default("read"),
-      parameters: z.record(z.string(), text).optional(),
+      parameters: z
+        .record(z.string(), text)
+        .refine((map) => !Object.keys(map).some((name) => secretParameters.test(name)), {
+          message: "{} seems to hold a secret, which is never written into this file",
+          params: { cure: "what is secret belongs into the engine's own configuration" },
+        })
+        .optional(),
     }).transform(({ path, method, parameters = {} }) => ({ path, method, parameters })),
     as: z.discriminatedUnion("type", staticCredentials(leasedSource(base))).refine(readsLease, {
       message: "{} reads nothing of what Vault issues",

@@ -19,6 +19,8 @@ export interface Need {
   readonly policyPath: string;
   readonly stanza: string;
   readonly capabilities: readonly string[];
+  /** Why even all of them will not do. */
+  readonly problem?: CredentialError | undefined;
 }
 
 /** An entry in the words of the configuration. */
@@ -42,7 +44,13 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   const count = entries.length + (deps.needs?.length ?? 0);
   if (count === 0) return;
   try {
-    const denied = await findDenied(entries, deps);
+    const needs = await findNeeds(entries, deps);
+    const denied = await findDenied(needs, deps);
+    for (const { policyPath: path, problem } of needs) {
+      if (problem === undefined) continue;
+      const { code, message: reason, cure } = problem;
+      logger.warn("record cannot be written back", { store, path, code, reason, cure });
+    }
     for (const { policyPath: path, stanza } of denied) {
       logger.warn("store policy lacks a path", { store, path, cure: `grant ${stanza}` });
     }
@@ -54,15 +62,19 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   }
 }
 
-async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Promise<readonly Need[]> {
-  const { transport, tokens, kv } = deps;
-  const needs: Need[] = [...(deps.needs ?? [])];
+async function findNeeds(entries: readonly Entry[], { kv, needs: others }: AccessCheckDeps): Promise<readonly Need[]> {
+  const needs: Need[] = [...(others ?? [])];
   // One after the other, so that a mount is asked about once.
   for (const { mount, path, isWritten } of entries) {
     const place = await kv.place(mount, path);
     const capabilities = isWritten === true ? toWriteBack : toRead;
-    needs.push({ policyPath: place.policyPath, stanza: place.stanzaFor(capabilities), capabilities });
+    const problem = isWritten === true && place.version !== "2" ? place.noCheckAndSet() : undefined;
+    needs.push({ policyPath: place.policyPath, stanza: place.stanzaFor(capabilities), capabilities, problem });
   }
+  return needs;
+}
+
+async function findDenied(needs: readonly Need[], { transport, tokens }: AccessCheckDeps): Promise<readonly Need[]> {
   const paths = [...new Set(needs.map(({ policyPath }) => policyPath))];
   const answer = await transport.write("sys/capabilities-self", { paths }, await tokens.current());
   const found = asObject(answer?.["data"]);

@@ -33,8 +33,12 @@ interface Held extends Issued {
   readonly staleForMs: number;
 }
 
-/** A server that refuses what was issued because it refused the one before will refuse the next one too. */
+/**
+ * A server that refuses what was issued because it refused the one before will refuse the next one too, and each lease lives
+ * on in the store: the pause grows while refusals follow each other.
+ */
 const reloadPauseMs = 10_000;
+const maxReloadPauseMs = 300_000;
 const retryMs = 5_000;
 const revokeDeadlineMs = 2_000;
 /** The lease is unknown, not ours, or past its maximum. */
@@ -49,6 +53,7 @@ export class LeaseReader {
   #held: Held | undefined;
   #mustBeNew = false;
   #reloadAt = Number.NEGATIVE_INFINITY;
+  #reloadPauseMs = reloadPauseMs;
   #reloading: Promise<Held> | undefined;
   #isClosed = false;
 
@@ -116,7 +121,9 @@ export class LeaseReader {
     const now = this.#deps.clock.now();
     if (this.#reloading !== undefined) return this.#reloading;
     if (now < this.#reloadAt) return Promise.resolve(this.#read());
-    this.#reloadAt = now + reloadPauseMs;
+    const isRepeated = now < this.#reloadAt + this.#reloadPauseMs;
+    this.#reloadPauseMs = isRepeated ? Math.min(2 * this.#reloadPauseMs, maxReloadPauseMs) : reloadPauseMs;
+    this.#reloadAt = now + this.#reloadPauseMs;
     this.#mustBeNew = true;
     const reloading = this.#cached.reload().finally(() => {
       this.#reloading = undefined;
@@ -149,7 +156,8 @@ export class LeaseReader {
   }
 
   #canRenew(held: Held): boolean {
-    return held.renewable && !this.#mustBeNew && this.#isAlive(held);
+    const hasTime = this.#deps.clock.now() < held.startedAt + (held.lifeMs ?? 0);
+    return held.renewable && hasTime && !this.#mustBeNew && this.#isAlive(held);
   }
 
   /** Undefined: it will not live on, so another is due. Rejects while the store is away. */

@@ -25,7 +25,7 @@ export type SpendOutcome =
       readonly lifeMs: number;
       readonly error?: CredentialError | undefined;
     }
-  /** `invalid_grant`: the refresh token is not good, or not any more. */
+  /** The refresh token is not good, or not any more. */
   | { readonly kind: "refused" }
   /** It was not sent, or turned down for another reason: it is as good as before. */
   | { readonly kind: "unspent"; readonly error: CredentialError }
@@ -42,6 +42,9 @@ export interface RefreshGrant {
   /** Sends the refresh token once, however that ends. */
   spend(secrets: readonly Secret[], refreshToken: string, deadlineMs: number): Promise<SpendOutcome>;
 }
+
+/** RFC 6749, 5.2; GitHub says it in its own word, with status 200. */
+const refusals: ReadonlySet<unknown> = new Set(["invalid_grant", "bad_refresh_token"]);
 
 type Answered = Exclude<SpendOutcome, { kind: "unspent" | "unknown" }>;
 
@@ -61,7 +64,7 @@ export function refreshGrant(options: RefreshTokenOptions, http: GrantHttp, cloc
     const request = { ...requestOptions(send, server), additionalParameters: parameters };
     const response = await refreshTokenGrantRequest(as, who, authOf(client, secrets), refreshToken, request);
     const { body, rest } = await splitAnswer(response);
-    if (body?.["error"] === "invalid_grant" && response.status >= 400) return { kind: "refused" };
+    if (refusals.has(body?.["error"])) return { kind: "refused" };
     const said = body?.["refresh_token"];
     const rotated = typeof said === "string" && said !== "" ? said : undefined;
     try {

@@ -174,12 +174,11 @@ export class RefreshReader implements SecretReader {
     const endAt = this.#clock.now() + deadlineMs;
     try {
       const secrets = await this.#readSecrets();
-      const outcome = await this.#send(secrets, refreshToken, deadlineMs);
+      const outcome = await this.#send(secrets, refreshToken, endAt);
       if (outcome.kind !== "unspent" || outcome.error.code !== "grant-denied") return outcome;
       const younger = await Promise.all(this.#readers.map(async (reader) => reader.reload()));
-      const leftMs = endAt - this.#clock.now();
-      if (leftMs <= 0 || younger.every((secret, i) => secret.reveal() === secrets[i]?.reveal())) return outcome;
-      return await this.#send(younger, refreshToken, leftMs);
+      if (younger.every((secret, i) => secret.reveal() === secrets[i]?.reveal())) return outcome;
+      return await this.#send(younger, refreshToken, endAt);
     } catch (error) {
       if (error instanceof CredentialError) return { kind: "unspent", error };
       throw error;
@@ -190,10 +189,20 @@ export class RefreshReader implements SecretReader {
     return await Promise.all(this.#readers.map(async (reader) => reader.read()));
   }
 
-  async #send(secrets: readonly Secret[], refreshToken: string, deadlineMs: number): Promise<SpendOutcome> {
+  async #send(secrets: readonly Secret[], refreshToken: string, endAt: number): Promise<SpendOutcome> {
+    const leftMs = endAt - this.#clock.now();
+    if (leftMs <= 0) {
+      const message = `there was no time left to ask ${this.place}`;
+      const error = new CredentialError(
+        "endpoint-timeout",
+        message,
+        "check how long the client's secret takes to read",
+      );
+      return { kind: "unspent", error };
+    }
     if (this.#grant.hasSecret) this.#clientSecret = secrets[0];
     this.#guard(refreshToken);
-    return await this.#grant.spend(secrets, refreshToken, deadlineMs);
+    return await this.#grant.spend(secrets, refreshToken, leftMs);
   }
 
   #saveLater(): void {

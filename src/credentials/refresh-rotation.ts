@@ -175,13 +175,14 @@ export class RefreshRotation {
   async #claim(entry: KvVersioned, refreshToken: string): Promise<Claimed | "conflict"> {
     const { record, clock, claimMs, owner } = this.#deps;
     const since = clock.now();
-    const claim: Claim = { owner, nonce: randomUUID(), until: clock.wall() + claimMs };
+    const sinceWall = clock.wall();
+    const claim: Claim = { owner, nonce: randomUUID(), until: sinceWall + claimMs };
     const written = await this.#writeClaim(withClaim(entry.fields, claim), entry, claim.nonce);
     if (written === "conflict") return written;
-    const claimed: Claimed = { entry: written, refreshToken, since };
+    const claimed: Claimed = { entry: written, refreshToken, since, sinceWall };
     this.#watched = { nonce: claim.nonce, since };
     // A store so slow that the claim might end before the answer: better not to begin.
-    if (!this.#isClosing && clock.now() - since <= claimMs / 3) return claimed;
+    if (!this.#isClosing && this.#ageMs(claimed) <= claimMs / 3) return claimed;
     await this.#release(claimed);
     if (this.#isClosing) throw new CredentialError("closed", "the request was given up", "none needed while stopping");
     throw slowError(record.place);
@@ -205,11 +206,15 @@ export class RefreshRotation {
   }
 
   /** A third of a claim is for its own write, a third for the request, a third to write what that brings. */
-  async #spend({ since, refreshToken }: Claimed): Promise<SpendOutcome> {
-    const { clock, claimMs, record } = this.#deps;
-    const leftMs = since + (2 * claimMs) / 3 - clock.now();
-    if (leftMs <= 0) return { kind: "unspent", error: slowError(record.place) };
-    return await this.#deps.spend(refreshToken, Math.min(claimMs / 3, leftMs));
+  async #spend(claimed: Claimed): Promise<SpendOutcome> {
+    const { claimMs, spend } = this.#deps;
+    return await spend(claimed.refreshToken, Math.min(claimMs / 3, (2 * claimMs) / 3 - this.#ageMs(claimed)));
+  }
+
+  /** By whichever clock moved further, since the monotonic one stands still in a suspended machine. */
+  #ageMs({ since, sinceWall }: Claimed): number {
+    const { clock } = this.#deps;
+    return Math.max(clock.now() - since, clock.wall() - sinceWall);
   }
 
   /** Lets the others go on; if that fails they wait until the claim is over. */
@@ -316,6 +321,8 @@ interface Claimed {
   readonly refreshToken: string;
   /** `Clock.now()` from before it was written. */
   readonly since: number;
+  /** `Clock.wall()` of the same moment. */
+  readonly sinceWall: number;
 }
 
 function slowError(place: string): CredentialError {

@@ -8,7 +8,7 @@
 import type { Clock, Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
-import type { Injection, Shape } from "./shapes.ts";
+import { type Injection, type Shape, sealInjection } from "./shapes.ts";
 
 /** For whom a call is made: the principal, and what it has shown. */
 export interface Caller {
@@ -158,7 +158,7 @@ export class ShapedCredential implements ServerCredential {
   #build(secrets: readonly Secret[]): Injection {
     const last = this.#last;
     if (last !== undefined && secrets.every((secret, i) => last.secrets[i] === secret)) return last;
-    const injection = this.#shape.build(secrets);
+    const injection = sealInjection(this.#shape.build(secrets));
     // However the new value came here: a refusal of it is the first of its kind.
     if (last !== undefined && !isSame(last, injection)) this.#count(false);
     this.#last = injection;

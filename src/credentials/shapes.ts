@@ -1,3 +1,4 @@
+import { inspect } from "node:util";
 import type { RawHeaders, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
 import {
@@ -16,6 +17,41 @@ export interface Injection {
   readonly secrets: readonly Secret[];
   /** Whom the server's TLS is shown; the same object until the certificate is another. */
   readonly tls?: TlsIdentity | undefined;
+}
+
+/** `injection` as it is given out: whoever prints it, or copies all that it holds, gets nothing. */
+export function sealInjection({ headers, secrets }: Injection): Injection {
+  return new SealedInjection(headers, secrets);
+}
+
+class SealedInjection implements Injection {
+  readonly #headers: RawHeaders;
+  readonly #secrets: readonly Secret[];
+
+  constructor(headers: RawHeaders, secrets: readonly Secret[]) {
+    this.#headers = headers;
+    this.#secrets = secrets;
+  }
+
+  get headers(): RawHeaders {
+    return this.#headers;
+  }
+
+  get secrets(): readonly Secret[] {
+    return this.#secrets;
+  }
+
+  toString(): string {
+    return "[injection]";
+  }
+
+  toJSON(): string {
+    return "[injection]";
+  }
+
+  [inspect.custom](): string {
+    return "[injection]";
+  }
 }
 
 /** How secrets become headers; the names are fixed by the configuration, only values come from a store. */

@@ -33,6 +33,8 @@ export interface LogFields {
   readonly store?: string;
   readonly path?: string;
   readonly field?: string;
+  /** Places in the code, innermost first. */
+  readonly frames?: string;
 }
 
 export interface Logger {
@@ -73,6 +75,7 @@ const fieldNames: ReadonlySet<string> = new Set<keyof LogFields>([
   "store",
   "path",
   "field",
+  "frames",
 ]);
 const maxTextLength = 2048;
 

@@ -100,8 +100,10 @@ class Attempt {
 
   #connect(to: NetConnectOpts): Socket {
     const isSecure = this.#options.url.protocol === "wss:";
-    const guarded = { ...to, path: undefined, lookup: guardedLookup("pinned") };
-    const socket = isSecure ? connectTls(this.#tlsOptions(guarded)) : connectTcp(guarded as NetConnectOpts);
+    // Nothing else of `to`: it holds the token's header, and Node prints what it is given here under NODE_DEBUG.
+    const { host, port } = to as { readonly host: string; readonly port: number };
+    const address = { host, port, lookup: guardedLookup("pinned") };
+    const socket = isSecure ? connectTls({ ...address, ...this.#tlsOptions(host) }) : connectTcp(address);
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.once("connect", () => {
@@ -112,16 +114,14 @@ class Attempt {
     return socket;
   }
 
-  #tlsOptions(to: object): ConnectionOptions {
-    const { host } = to as { readonly host?: string };
+  #tlsOptions(host: string): ConnectionOptions {
     const { ca } = this.#options;
     return {
-      ...to,
-      servername: host === undefined || isIP(host) !== 0 ? "" : host,
+      servername: isIP(host) === 0 ? host : "",
       ALPNProtocols: ["http/1.1"],
       // `ca` replaces the bundled roots, so they are given as well.
       ...(ca === undefined ? {} : { ca: [...rootCertificates, ca] }),
-    } as ConnectionOptions;
+    };
   }
 
   #enter(phase: "tls" | "upgrade"): void {

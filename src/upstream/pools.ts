@@ -45,11 +45,6 @@ export class Pools {
     return this.#pool;
   }
 
-  /** Pools of earlier identities that still carry something. */
-  get drainingCount(): number {
-    return this.#draining.size;
-  }
-
   async destroy(): Promise<void> {
     await Promise.all([this.#pool, ...this.#draining].map((pool) => pool.destroy()));
   }
@@ -72,15 +67,26 @@ function createPool(options: PoolOptions, secureContext: SecureContext | undefin
     // Deadlines are ours: undici's would end quiet event streams.
     headersTimeout: 0,
     bodyTimeout: 0,
-    connect: guardConnect(
-      "pinned",
-      buildConnector({
-        // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
-        rejectUnauthorized: true,
-        timeout: options.connectMs,
-        lookup: guardedLookup("pinned"),
-        ...(secureContext === undefined ? {} : { secureContext }),
-      }),
-    ),
+    connect: connectorFor(options, secureContext),
+  });
+}
+
+/**
+ * With TLS 1.3 the server judges our certificate after the connection stands for us. Node then tells the alert and goes on to
+ * the end of the stream, for which undici would take it: a socket that is ended by the alert keeps it as the reason.
+ */
+function connectorFor({ connectMs }: PoolOptions, secureContext: SecureContext | undefined): buildConnector.connector {
+  // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
+  const strict = { timeout: connectMs, rejectUnauthorized: true, lookup: guardedLookup("pinned") };
+  const connect = buildConnector(secureContext === undefined ? strict : { ...strict, secureContext });
+  return guardConnect("pinned", (target: buildConnector.Options, callback: buildConnector.Callback) => {
+    connect(target, (...[error, socket]) => {
+      if (error !== null || socket === null) {
+        callback(error ?? new Error("no socket"), null);
+        return;
+      }
+      socket.once("error", (reason) => void socket.destroy(reason));
+      callback(null, socket);
+    });
   });
 }

@@ -81,6 +81,18 @@ export const issuedTraps: readonly Trap[] = [
     ],
   },
   {
+    title: "a secret among the parameters",
+    yaml: credential(
+      "type: vaultDynamic, vault: { path: a/b, parameters: { client_secret: supersecret } }, as: { type: bearer, token: { lease: t } }",
+    ),
+    says: [
+      [
+        "2:118 `servers.tickets.credential.vault.parameters` seems to hold a secret, which is never written into this file",
+        "what is secret belongs into the engine's own configuration",
+      ],
+    ],
+  },
+  {
     title: "a grant of which the lease would be the secret",
     yaml: credential(
       "type: vaultDynamic, vault: { path: ssh/creds/a }, as: { type: oauthClientCredentials, tokenEndpoint: https://i/t }",

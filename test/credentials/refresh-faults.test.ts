@@ -17,7 +17,7 @@ function loggedBy(lines: readonly string[], event: string): Record<string, unkno
   return lines.map((line) => JSON.parse(line) as Record<string, unknown>).filter(({ msg }) => msg === event);
 }
 
-describe("before anything is spent", () => {
+describe("C26 before anything is spent", () => {
   it.each([
     ["its owner's clock is right", claimMs],
     ["its owner's clock is behind", -claimMs],
@@ -128,6 +128,16 @@ describe("before anything is spent", () => {
     expect((await bench.record())["refresh_claim"]).toBeUndefined();
   });
 
+  it("does not begin what was claimed before the machine was suspended", async () => {
+    const bench = await RefreshBench.start();
+    bench.store.fault = (request) => {
+      if (isWrite(request) && bench.writes.length === 1) bench.clock.suspend(2 * claimMs);
+      return undefined;
+    };
+    expect((await bench.failure(await bench.gateway())).code).toBe("store-timeout");
+    expect(bench.endpoint.asked).toEqual([]);
+  });
+
   it("reads the client's secret before it claims", async () => {
     const bench = await RefreshBench.start();
     const gateway = await bench.gateway({ client: { auth: "basic", secret: { env: "NOT_THERE" } } });
@@ -147,7 +157,7 @@ describe("before anything is spent", () => {
   });
 });
 
-describe("a request that brings nothing", () => {
+describe("C26 a request that brings nothing", () => {
   it.each([
     ["400 invalid_client", 400, { error: "invalid_client" }, "grant-denied"],
     ["401", 401, {}, "grant-denied"],
@@ -203,7 +213,15 @@ describe("a request that brings nothing", () => {
   );
 });
 
-describe("a refused refresh token", () => {
+describe("C26 a refused refresh token", () => {
+  it("is known by GitHub's word for it, which comes with status 200", async () => {
+    const bench = await RefreshBench.start();
+    const before = await bench.record();
+    bench.endpoint.answer = (res) => json(res, 200, { error: "bad_refresh_token" });
+    expect((await bench.failure(await bench.gateway())).code).toBe("needs-reauth");
+    expect(await bench.record()).toEqual(before);
+  });
+
   it("tries the one that somebody wrote meanwhile, once", async () => {
     const bench = await RefreshBench.start();
     const stale = (await bench.record())["refresh_token"];
@@ -266,7 +284,7 @@ describe("a refused refresh token", () => {
   });
 });
 
-describe("after the answer", () => {
+describe("C26 after the answer", () => {
   it("writes over what was spent only its own fields, whatever else was written meanwhile", async () => {
     const bench = await RefreshBench.start();
     const { refresh_token } = await bench.record();
@@ -382,7 +400,7 @@ describe("after the answer", () => {
   });
 });
 
-describe("an end in the middle", () => {
+describe("C26 an end in the middle", () => {
   it("lets a request that is under way bring what it brings, and writes it", async () => {
     const bench = await RefreshBench.start();
     const gateway = await bench.gateway();

@@ -356,6 +356,7 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       expect(harness.lines.find((line) => line.includes("lacks a path"))).toContain(
         JSON.stringify(stanza).slice(1, -1),
       );
+      expect(harness.lines.find((line) => line.includes("record cannot be written back"))).toContain("unversioned");
       expect(await harness.failure("denied")).toMatchObject({ code: "denied", cure: `grant ${stanza}` });
       expect(await harness.failure("old")).toMatchObject({
         code: "wrong-kv-version",

@@ -32,6 +32,12 @@ export class RotatingServer {
     this.#now = now;
   }
 
+  /** Whether it was granted and never used. */
+  isNew(refreshToken: string): boolean {
+    const known = this.#known.get(refreshToken);
+    return known !== undefined && known.spentAt === undefined;
+  }
+
   /** What a user's consent gives: the first refresh token of a new family. */
   authorise(): string {
     return this.#issue({ isRevoked: false });

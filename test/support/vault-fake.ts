@@ -88,6 +88,8 @@ export class VaultFake implements StoreUnderTest {
   readonly seen: Seen[] = [];
   /** Decides for each request whether it fails instead of being answered. */
   fault: (request: Seen) => Fault | undefined = () => undefined;
+  /** Answers for secrets engines: the body of a 200, or undefined where there is none. Tokens are checked before. */
+  engine: (request: Seen) => unknown = () => undefined;
   readonly #now: () => number;
   readonly #spaces = new Map<string, Space>([["", freshSpace()]]);
   readonly #tokens = new Map<string, Token>();
@@ -274,7 +276,8 @@ export class VaultFake implements StoreUnderTest {
       return undefined;
     }
     if (path === "sys/capabilities-self") return { data: capabilitiesOf(request.body["paths"], token.rules) };
-    return this.#reach(request, path, space, token);
+    const issued = this.engine(request);
+    return issued === undefined ? this.#reach(request, path, space, token) : issued;
   }
 
   #authenticate(request: Seen, namespace: string): [string, Token] {
