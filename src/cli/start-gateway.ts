@@ -28,6 +28,7 @@ export async function startGateway(
     ...shared,
     env,
     vault: config.vault,
+    areCallersVerified: config.agents.verify === "edge",
     servers: Object.fromEntries(Object.entries(config.servers).map(([name, { credential }]) => [name, credential])),
   });
   const gateway = createGateway(

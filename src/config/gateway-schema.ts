@@ -1,6 +1,7 @@
 import { hostname } from "node:os";
 import { z } from "zod";
 import { address } from "./addresses.ts";
+import { type TokenExchangeSettings, tokenExchange } from "./exchange-fields.ts";
 import {
   byName,
   duration,
@@ -60,7 +61,7 @@ export interface ServerSettings {
   readonly onReflect: "redact" | "block";
 }
 
-export type CredentialSettings = StaticSettings<Source> | GrantSettings | IssuedSettings;
+export type CredentialSettings = StaticSettings<Source> | GrantSettings | TokenExchangeSettings | IssuedSettings;
 
 const minute = 60_000;
 const mebibyte = 1024 ** 2;
@@ -168,6 +169,7 @@ function serverSection(base: string) {
     refreshToken(base),
     jwtBearer(base),
     githubApp(base),
+    tokenExchange(base),
     mtls(base),
     vaultDynamic(base),
     vaultIdentity(base),

@@ -58,17 +58,3 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
   },
   cases: {},
 };
-
-const typesHere =
-  "type: bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, mtls, vaultDynamic or vaultIdentity";
-
-export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
-  gateway: {
-    "servers.*.credential.type": {
-      tokenExchange: typesHere,
-    },
-  },
-  relay: {},
-  policy: {},
-  cases: {},
-};

@@ -33,6 +33,7 @@ export type CredentialErrorCode =
   | "grant-denied"
   | "record-busy"
   | "needs-reauth"
+  | "caller-unfit"
   | "closed";
 
 /** The store or token endpoint could not answer, which says nothing about the secret: an older value may still serve. */

@@ -1,3 +1,4 @@
+export { fillPath, isPerCaller } from "./caller-path.ts";
 export { type Credentials, createCredentials } from "./credentials.ts";
 export { CredentialError } from "./errors.ts";
 export { type Needles, needlesOf } from "./needles.ts";

@@ -67,7 +67,6 @@ export class ShapedCredential implements ServerCredential {
   readonly #readers: readonly SecretReader[];
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #names: readonly string[];
   #last: Injection | undefined;
   #failure: string | undefined;
   #reread: Promise<Injection> | undefined;
@@ -84,11 +83,10 @@ export class ShapedCredential implements ServerCredential {
     this.#readers = readers;
     this.#clock = deps.clock;
     this.#logger = deps.logger;
-    this.#names = shape.names.map((name) => name.toLowerCase());
   }
 
   headerNames(): readonly string[] {
-    return this.#names;
+    return this.#shape.names.map((name) => name.toLowerCase());
   }
 
   inject(): Injection | Promise<Injection> {

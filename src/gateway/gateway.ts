@@ -133,7 +133,13 @@ function createServers(options: GatewayOptions, deps: GatewayDeps): ReadonlyMap<
   const servers = new Map<string, GatewayServer>();
   for (const [name, server] of Object.entries(options.servers)) {
     const credential = deps.credentials.forServer(name);
-    const leaks = new LeakGuard(name, server.onReflect ?? "redact", deps);
+    const leaks = new LeakGuard({
+      server: name,
+      onReflect: server.onReflect ?? "redact",
+      isPerCaller: credential.isPerCaller ?? false,
+      clock: deps.clock,
+      logger: deps.logger,
+    });
     servers.set(name, { name, credential, leaks, upstream: openUpstream(server, options, deps) });
   }
   return servers;

@@ -559,3 +559,35 @@ it("a resource is sent as it was written, and ids may be numbers or text", () =>
   });
   expect(servers["app"]?.credential).toMatchObject({ appId: "Iv1.abc", installationId: "12" });
 });
+
+it("secrets may depend on who calls where the gateway itself verifies that", () => {
+  const { servers } = loadGateway(
+    [
+      gatewayWith(
+        2,
+        [
+          "servers:",
+          "  tickets: { url: http://t.internal/mcp, credential: { type: bearer,",
+          "    token: { vault: { mount: secret, path: 'mcp/u-{principal.id}/x', field: token } } } }",
+          "  exchanged: { url: http://t.internal/mcp, credential: { type: tokenExchange, issuer: https://i.com,",
+          "    clientId: x, clientSecret: { env: A }, audience: tickets, scope: 'a b' } }",
+        ].join("\n"),
+      ),
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+      "agents: { verify: edge, issuers: [ { issuer: https://i.com, audience: urn:edge } ] }",
+    ].join("\n"),
+  );
+  expect(servers["tickets"]?.credential).toEqual({
+    type: "bearer",
+    token: { vault: { mount: "secret", path: "mcp/u-{principal.id}/x", field: "token" } },
+  });
+  expect(servers["exchanged"]?.credential).toEqual({
+    type: "tokenExchange",
+    at: { issuer: "https://i.com" },
+    clientId: "x",
+    client: { auth: "basic", secret: { env: "A" } },
+    scope: "a b",
+    resource: undefined,
+    audience: "tickets",
+  });
+});
