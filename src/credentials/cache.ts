@@ -28,7 +28,7 @@ interface Held<T> {
   readonly value: T;
   readonly loadedAt: number;
   readonly freshUntil: number;
-  /** Until then an old value serves while a refresh runs; after it callers wait for the refresh. */
+  /** Until then an old value serves while a refresh runs; after it callers wait for the refresh, lest it ends on its way. */
   readonly lingerUntil: number;
   readonly staleUntil: number;
 }
@@ -140,13 +140,8 @@ export class Cached<T> {
     this.#land();
     this.#failure = undefined;
     this.#loads += 1;
-    this.#held = {
-      value,
-      loadedAt: startedAt,
-      freshUntil,
-      staleUntil,
-      lingerUntil: Math.min(freshUntil + freshMs, staleUntil),
-    };
+    const lingerUntil = freshUntil + Math.min(freshMs, staleForMs / 2);
+    this.#held = { value, loadedAt: startedAt, freshUntil, staleUntil, lingerUntil };
     if (recovered) onRecovered?.();
     return value;
   }

@@ -20,17 +20,19 @@ export interface Injection {
 }
 
 /** `injection` as it is given out: whoever prints it, or copies all that it holds, gets nothing. */
-export function sealInjection({ headers, secrets }: Injection): Injection {
-  return new SealedInjection(headers, secrets);
+export function sealInjection(injection: Injection): Injection {
+  return new SealedInjection(injection);
 }
 
 class SealedInjection implements Injection {
   readonly #headers: RawHeaders;
   readonly #secrets: readonly Secret[];
+  readonly #tls: TlsIdentity | undefined;
 
-  constructor(headers: RawHeaders, secrets: readonly Secret[]) {
+  constructor({ headers, secrets, tls }: Injection) {
     this.#headers = headers;
     this.#secrets = secrets;
+    this.#tls = tls;
   }
 
   get headers(): RawHeaders {
@@ -39,6 +41,10 @@ class SealedInjection implements Injection {
 
   get secrets(): readonly Secret[] {
     return this.#secrets;
+  }
+
+  get tls(): TlsIdentity | undefined {
+    return this.#tls;
   }
 
   toString(): string {
