@@ -1,6 +1,6 @@
 import type { Clock, Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
-import { checkAccess, type Entry } from "./access-check.ts";
+import { type AccessCheckDeps, checkAccess, type Entry } from "./access-check.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import { GrantHttp, isSafeAddress } from "./grant-http.ts";
@@ -19,6 +19,7 @@ import {
   type VaultOptions,
   type VaultSource,
 } from "./options.ts";
+import { createProbe, type StoreProbe } from "./probe.ts";
 import { refreshGrant } from "./refresh-grant.ts";
 import { RefreshReader } from "./refresh-reader.ts";
 import { noCredential, type SecretReader, type ServerCredential, ShapedCredential } from "./server-credential.ts";
@@ -61,6 +62,8 @@ export interface Credentials {
   checkAccess(): Promise<void>;
   /** How every credential is, and the store. Cheap; connects to nothing. */
   states(): CredentialStates;
+  /** For a diagnosis; undefined without a store. */
+  probeStore(): StoreProbe | undefined;
   /** Ends requests and timers; revokes leases, and a token that we logged in for, if the store answers within 2 s each. */
   close(): Promise<void>;
 }
@@ -104,6 +107,7 @@ export function createCredentials(options: CredentialsOptions): Credentials {
       })),
       store: store?.state(),
     }),
+    probeStore: () => store?.probe(),
     close: async () => {
       // Before what they need ends.
       await Promise.all(refreshers.map((refresher) => refresher.close()));
@@ -185,7 +189,7 @@ function localReaderOf(
   const freshMs = "env" in source ? Number.POSITIVE_INFINITY : fileFreshMs;
   const { clock, random } = options;
   const cached = new Cached({ load: () => reader.read(source), freshMs, staleForMs: 0, clock, random });
-  return { read: () => cached.get(), reload: () => cached.reload(), state: () => cached.state() };
+  return { read: () => cached.get(), reload: () => cached.reload(), state: cached.state };
 }
 
 /** One Vault or OpenBao server, and what was read from it. */
@@ -231,7 +235,7 @@ class Store {
         return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
       },
       reload: async () => (await record.reload()).field(field),
-      state: () => record.state(),
+      state: record.state,
     };
   }
 
@@ -273,10 +277,23 @@ class Store {
   }
 
   async checkAccess(): Promise<void> {
+    await checkAccess(this.#needed(), this.#checkDeps());
+  }
+
+  probe(): StoreProbe {
+    const { auth } = this.#options;
+    const harm = "wrappedSecretId" in auth ? "a wrapped secret id opens once, and that is for the gateway" : undefined;
+    return createProbe({ ...this.#checkDeps(), entries: () => this.#needed(), harm });
+  }
+
+  #needed(): Entry[] {
+    return [...new Map([...this.#entries, ...this.#written]).values()];
+  }
+
+  #checkDeps(): AccessCheckDeps {
     const { logger } = this.#deps;
     const needs = this.#leases.map(({ need }) => need);
-    const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
-    await checkAccess([...new Map([...this.#entries, ...this.#written]).values()], deps);
+    return { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
   }
 
   /** The leases first: giving them back takes a living token. */

@@ -41,6 +41,14 @@ export function credentialMetrics({ servers, store }: CredentialStates): Family[
         { labels: { server, result: "failed" }, value: failures },
       ]),
     },
+    {
+      kind: "counter",
+      name: "postern_credentials_rotations_total",
+      help: "Of refresh tokens: refreshed by us, adopted from another gateway, refused for good, written late.",
+      samples: withCredential.flatMap(({ server, rotation }) =>
+        Object.entries(rotation ?? {}).map(([event, value]) => ({ labels: { server, event }, value })),
+      ),
+    },
     ...(store === undefined ? [] : storeMetrics(store)),
   ];
 }

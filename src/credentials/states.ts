@@ -29,6 +29,8 @@ export interface ReaderState {
   readonly failures: number;
   /** Of the last failure, also after a success. */
   readonly lastError?: LastError | undefined;
+  /** Of a refresh token that is rotated: what became of it, by our own words, since the start. */
+  readonly rotation?: Readonly<Record<string, number>> | undefined;
 }
 
 export interface CredentialState extends ReaderState {
@@ -105,6 +107,7 @@ export function joinStates(states: readonly ReaderState[]): ReaderState {
     loads: sum(states.map(({ loads }) => loads)),
     failures: sum(states.map(({ failures }) => failures)),
     lastError: errors.toSorted((a, b) => a.ageMs - b.ageMs)[0],
+    rotation: states.find(({ rotation }) => rotation !== undefined)?.rotation,
   };
 }
 
