@@ -20,17 +20,19 @@ export interface Injection {
 }
 
 /** `injection` as it is given out: whoever prints it, or copies all that it holds, gets nothing. */
-export function sealInjection({ headers, secrets }: Injection): Injection {
-  return new SealedInjection(headers, secrets);
+export function sealInjection({ headers, secrets, tls }: Injection): Injection {
+  return new SealedInjection(headers, secrets, tls);
 }
 
 class SealedInjection implements Injection {
   readonly #headers: RawHeaders;
   readonly #secrets: readonly Secret[];
+  readonly tls: TlsIdentity | undefined;
 
-  constructor(headers: RawHeaders, secrets: readonly Secret[]) {
+  constructor(headers: RawHeaders, secrets: readonly Secret[], tls: TlsIdentity | undefined) {
     this.#headers = headers;
     this.#secrets = secrets;
+    this.tls = tls;
   }
 
   get headers(): RawHeaders {

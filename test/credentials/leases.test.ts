@@ -7,7 +7,7 @@ import { ManualClock } from "../support/manual-clock.ts";
 import { TokenEndpoint } from "../support/token-endpoint.ts";
 import { until } from "../support/until.ts";
 import { type Seen, VaultFake } from "../support/vault-fake.ts";
-import { byRole, byToken, type Harness, open } from "./harness.ts";
+import { agent, byRole, byToken, type Harness, open } from "./harness.ts";
 
 const path = "db/creds/tickets";
 const dynamic: CredentialOptions = {
@@ -215,17 +215,17 @@ describe("the life of a lease", () => {
   it("a refusal of the server gets a new lease, once for all who ask, and not twice within ten seconds", async () => {
     await start({ seconds: 3_600, renewable: true });
     const credential = harness?.credentials.forServer("a");
-    const first = await credential?.inject();
-    const again = () => Promise.resolve(first === undefined ? undefined : credential?.refresh(first));
+    const first = await credential?.inject(agent);
+    const again = () => Promise.resolve(first === undefined ? undefined : credential?.refresh(first, agent));
     const found = await Promise.all([again(), again(), again()]);
     expect(new Set(found).size).toBe(1);
     expect(await user()).toBe("u2:password-2");
     expect([issuedCount, count("sys/leases/renew")]).toEqual([2, 0]);
-    const second = await credential?.inject();
-    if (second !== undefined) expect(await credential?.refresh(second)).toBe(second);
+    const second = await credential?.inject(agent);
+    if (second !== undefined) expect(await credential?.refresh(second, agent)).toBe(second);
     expect(issuedCount).toBe(2);
     clock.advance(10_100);
-    if (second !== undefined) await credential?.refresh(second);
+    if (second !== undefined) await credential?.refresh(second, agent);
     expect(await user()).toBe("u3:password-3");
   });
 
@@ -233,8 +233,8 @@ describe("the life of a lease", () => {
     await start({ seconds: 86_400 });
     const credential = harness?.credentials.forServer("a");
     const refuse = async (): Promise<void> => {
-      const failed = await credential?.inject();
-      if (failed !== undefined) await credential?.refresh(failed);
+      const failed = await credential?.inject(agent);
+      if (failed !== undefined) await credential?.refresh(failed, agent);
     };
     for (let second = 0; second < 3_600; second += 5) {
       await refuse();

@@ -10,7 +10,7 @@ import { clientPairs } from "../support/client-pairs.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
 import { VaultFake } from "../support/vault-fake.ts";
-import { byToken, type Harness, open } from "./harness.ts";
+import { agent, byToken, type Harness, open } from "./harness.ts";
 
 const [one, two] = clientPairs;
 const entry = (field: string) => ({ vault: { mount: "secret", path: "mcp/a", field } });
@@ -150,7 +150,7 @@ describe("a certificate that the store issues", () => {
   it("is asked for by name and life, and replaced at two thirds of it", async () => {
     const clock = new ManualClock();
     const credential = await start(clock);
-    const first = await credential.inject();
+    const first = await credential.inject(agent);
     expect(first.tls).toBeDefined();
     expect(fake?.seen.at(-1)).toMatchObject({
       method: "POST",
@@ -158,24 +158,24 @@ describe("a certificate that the store issues", () => {
       body: { common_name: "postern.internal", format: "pem", ttl: "600s" },
     });
     clock.advance(399_000);
-    expect(await credential.inject()).toBe(first);
+    expect(await credential.inject(agent)).toBe(first);
     clock.advance(2_000);
-    await until(async () => (await credential.inject()).tls !== first.tls, "the next certificate");
+    await until(async () => (await credential.inject(agent)).tls !== first.tls, "the next certificate");
     expect(fake?.count("pki/issue/postern")).toBe(2);
   });
 
   it("has its chain behind it", async () => {
     const credential = await start(new ManualClock());
-    const { secrets } = await credential.inject();
+    const { secrets } = await credential.inject(agent);
     expect(secrets[0]?.reveal()).toBe(`${one.certificate}\n${two.certificate}`);
   });
 
   it("after a refusal another one is issued, but not twice within ten seconds", async () => {
     const credential = await start(new ManualClock());
-    const first = await credential.inject();
-    const second = await credential.refresh(first);
+    const first = await credential.inject(agent);
+    const second = await credential.refresh(first, agent);
     expect(second.tls).not.toBe(first.tls);
-    expect(await credential.refresh(second)).toBe(second);
+    expect(await credential.refresh(second, agent)).toBe(second);
     expect(fake?.count("pki/issue/postern")).toBe(2);
   });
 
