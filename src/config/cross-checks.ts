@@ -28,6 +28,47 @@ function vaultKeyOf({ entries }: MapTree): MapEntry | undefined {
   return entries.get("vault") ?? entries.get("pki") ?? (isIdentity ? type : undefined);
 }
 
+const edge = "agents: { verify: edge, issuers: [ … ] }, so that the gateway itself knows who calls";
+
+/** Whose secret a call gets must not be a matter of what the relay claims. */
+export function findUnverifiedCallers(gateway: Tree): Problem[] {
+  const verify = nodeAt(gateway, ["agents", "verify"]);
+  const isEdge = verify?.kind === "scalar" && verify.value === "edge";
+  const problems: Problem[] = [];
+  walk(gateway, (node, path) => {
+    const isPath = path.at(-1) === "path" && path.at(-2) === "vault" && node.kind === "scalar";
+    if (!isPath || typeof node.value !== "string" || !node.value.includes("{principal.id}")) return;
+    const what = `\`${formatPath(path)}\` depends on who calls`;
+    if (path[0] !== "servers" || path[2] !== "credential") {
+      problems.push({ at: node.at, message: `${what}, but nobody calls here`, cure: "a fixed path" });
+    } else if (isSharedType(nodeAt(gateway, [...path.slice(0, 3), "type"]))) {
+      problems.push({ at: node.at, message: `${what}, which this type of credential cannot`, cure: "a fixed path" });
+    } else if (!isEdge) {
+      problems.push({ at: node.at, message: `${what}, which needs \`agents.verify: edge\``, cure: edge });
+    }
+  });
+  return [...problems, ...findTokenless(gateway, isEdge)];
+}
+
+/** One lease, certificate or record serves all callers of a server. */
+function isSharedType(type: Tree | undefined): boolean {
+  const shared: readonly unknown[] = ["mtls", "vaultDynamic", "vaultIdentity", "oauthRefreshToken"];
+  return type?.kind === "scalar" && shared.includes(type.value);
+}
+
+/** Only who came with a token has one to exchange. */
+function findTokenless(gateway: Tree, isEdge: boolean): Problem[] {
+  const issuers = nodeAt(gateway, ["agents", "issuers"]);
+  const hasIssuers = issuers?.kind === "list" && issuers.items.length > 0;
+  if (isEdge && hasIssuers) return [];
+  return [...entriesAt(gateway)].flatMap(([, { value: server }]) => {
+    const type = nodeAt(server, ["credential", "type"]);
+    if (type?.kind !== "scalar" || type.value !== "tokenExchange") return [];
+    const needs = isEdge ? "agents with tokens: `agents.issuers`" : "`agents.verify: edge`";
+    return [{ at: type.at, message: `\`type: tokenExchange\` needs ${needs}`, cure: edge }];
+  });
+}
+
 /** Headers that hold a secret by their very name. */
 const secretNames = /^authorization$|cookie|token|secret|passw|api-?key/i;
 

@@ -187,11 +187,11 @@ function repositoryName() {
   });
 }
 
-function report({ key, message, cure }: Clash, ctx: z.RefinementCtx): void {
+export function report({ key, message, cure }: Clash, ctx: z.RefinementCtx): void {
   ctx.addIssue({ code: "custom", message, path: [key], params: { cure } });
 }
 
-function placeOf(
+export function placeOf(
   tokenEndpoint: string | undefined,
   issuer: string | undefined,
 ): { readonly tokenEndpoint: string } | { readonly issuer: string } | Clash {
@@ -224,12 +224,12 @@ function clientOf({
   return { key: "clientAuth", message: "{} needs a `clientSecret`", cure: "clientAuth: privateKeyJwt" };
 }
 
-function endpoint() {
+export function endpoint() {
   return address({ schemes: ["https", "http"], isPlainLocal: true, hasPath: true });
 }
 
 /** RFC 8707, section 2. Stays as it was written: servers compare it with what they call themselves. */
-function resourceUri() {
+export function resourceUri() {
   return textField({ minLength: 1 }, (raw, fail) => {
     const isUri = /^[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]+$/.test(raw) && !raw.includes("#") && URL.canParse(raw);
     return isUri ? raw : fail("{} is no absolute URI without fragment", "resource: https://tickets.internal/mcp");
@@ -237,7 +237,7 @@ function resourceUri() {
 }
 
 /** RFC 6749, section 3.3. */
-function scopes() {
+export function scopes() {
   const pattern = /^[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/;
   return textField({ pattern: pattern.source }, (raw, fail) => {
     return pattern.test(raw)

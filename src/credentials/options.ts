@@ -10,6 +10,7 @@ export interface EnvSource {
 }
 
 export interface VaultSource {
+  /** In a server's credential `path` may hold `{principal.id}`: each caller then has an entry of its own. */
   readonly vault: { readonly mount: string; readonly path: string; readonly field: string };
 }
 
@@ -118,6 +119,20 @@ export interface RefreshTokenOptions {
   readonly claimMs?: number | undefined;
 }
 
+/**
+ * The agent's own access token for one that the server takes (RFC 8693). An agent that comes with a key has none.
+ */
+export interface TokenExchangeOptions {
+  readonly type: "tokenExchange";
+  readonly at: ClientCredentialsOptions["at"];
+  readonly clientId: string | Source;
+  readonly client: { readonly auth: "basic" | "post"; readonly secret: Source };
+  readonly scope?: string | undefined;
+  /** RFC 8707. */
+  readonly resource?: string | undefined;
+  readonly audience?: string | undefined;
+}
+
 /** Secrets that buy short-lived access tokens, of which only the token is sent to the server. */
 export type GrantOptions = ClientCredentialsOptions | JwtBearerOptions | GithubAppOptions;
 
@@ -170,7 +185,12 @@ export interface VaultIdentityOptions {
 /** The JWT proves who asks for an access token (RFC 7523, 2.2). */
 export type AssertionOptions = Omit<ClientCredentialsOptions, "client">;
 
-export type CredentialOptions = StaticOptions | GrantOptions | RefreshTokenOptions | IssuedOptions;
+export type CredentialOptions =
+  | StaticOptions
+  | GrantOptions
+  | RefreshTokenOptions
+  | TokenExchangeOptions
+  | IssuedOptions;
 
 export interface TokenAuthOptions {
   readonly method: "token";

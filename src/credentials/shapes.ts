@@ -20,19 +20,19 @@ export interface Injection {
 }
 
 /** `injection` as it is given out: whoever prints it, or copies all that it holds, gets nothing. */
-export function sealInjection({ headers, secrets, tls }: Injection): Injection {
-  return new SealedInjection(headers, secrets, tls);
+export function sealInjection(injection: Injection): Injection {
+  return new SealedInjection(injection);
 }
 
 class SealedInjection implements Injection {
   readonly #headers: RawHeaders;
   readonly #secrets: readonly Secret[];
-  readonly tls: TlsIdentity | undefined;
+  readonly #tls: TlsIdentity | undefined;
 
-  constructor(headers: RawHeaders, secrets: readonly Secret[], tls: TlsIdentity | undefined) {
+  constructor({ headers, secrets, tls }: Injection) {
     this.#headers = headers;
     this.#secrets = secrets;
-    this.tls = tls;
+    this.#tls = tls;
   }
 
   get headers(): RawHeaders {
@@ -41,6 +41,10 @@ class SealedInjection implements Injection {
 
   get secrets(): readonly Secret[] {
     return this.#secrets;
+  }
+
+  get tls(): TlsIdentity | undefined {
+    return this.#tls;
   }
 
   toString(): string {

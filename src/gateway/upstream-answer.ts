@@ -114,7 +114,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     this.#open = task.open;
     this.#judged = task.judged;
     this.#reply = task.reply;
-    this.#scrubber = task.server.leaks.watch(task.injected, task.open.requestId);
+    this.#scrubber = task.server.leaks.watch(task.injected, task.caller.id, task.open.requestId);
   }
 
   get scrubbedCount(): number {

@@ -76,6 +76,20 @@ describe("Cached", () => {
     expect(await got).toBe("value 2");
   });
 
+  it("C26 waits for the refresh, too, when what is old would end before long", async () => {
+    const { cached, clock, settle } = setUp(20_000);
+    void cached.get();
+    await settle("value 1");
+    clock.advance(69_000);
+    expect(cached.get()).toBe("value 1");
+    await settle("value 2");
+    clock.advance(70_000);
+    const got = cached.get();
+    expect(got).toBeInstanceOf(Promise);
+    await settle("value 3");
+    expect(await got).toBe("value 3");
+  });
+
   it("C28 waits a second at most, once, for a store that hangs", async () => {
     const { cached, clock, settle, loads } = setUp();
     void cached.get();

@@ -26,6 +26,7 @@ export interface HarnessOptions {
   readonly vault?: VaultOptions;
   readonly servers: Record<string, CredentialOptions | undefined>;
   readonly env?: Record<string, string | undefined>;
+  readonly areCallersVerified?: boolean;
   readonly clock?: Clock;
   readonly random?: () => number;
 }
@@ -33,8 +34,8 @@ export interface HarnessOptions {
 export function open(options: HarnessOptions): Harness {
   const lines: string[] = [];
   const logger = createLogger({ level: "debug", destination: { write: (line) => void lines.push(line) } });
-  const { vault, servers, env = {}, clock = systemClock, random = () => 0.5 } = options;
-  const credentials = createCredentials({ vault, servers, clock, random, logger, env });
+  const { vault, servers, env = {}, areCallersVerified, clock = systemClock, random = () => 0.5 } = options;
+  const credentials = createCredentials({ vault, servers, areCallersVerified, clock, random, logger, env });
   const only = Object.keys(servers)[0] ?? "";
   return {
     credentials,

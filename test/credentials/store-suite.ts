@@ -1,6 +1,7 @@
 /** What must hold of any KV version 2 store: run against the scripted fake, and against OpenBao in test/system. */
 import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { encodeCaller } from "../../src/credentials/caller-path.ts";
 import type { CredentialOptions } from "../../src/credentials/index.ts";
 import { findLeaks } from "../support/canary.ts";
 import { RotatingServer } from "../support/rotating-server.ts";
@@ -56,6 +57,69 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       const blob = Buffer.from(`svc:${canary}`).toString("base64");
       expect(next[0]?.headers).toEqual(["Authorization", `Basic ${blob}`]);
       expect(await inject()).toEqual(next[0]?.headers);
+    });
+
+    it("C24 reads each principal's own entry, and no id reaches another's", async () => {
+      const ids = [
+        "key:bob",
+        "oauth:https://i#bob",
+        "oauth:https://i#Bob",
+        "oauth:https://i#b\u00f6b",
+        "oauth:https://i#bo\u0308b",
+      ];
+      for (const [i, id] of ids.entries()) {
+        await store.putSecret("secret", `mcp/own/${encodeCaller(id)}`, { token: `${canary}-${i}` });
+      }
+      const long = `oauth:https://i#${"x".repeat(2_000)}`;
+      await store.putSecret("secret", `mcp/own/${encodeCaller(long)}`, { token: canary });
+      await store.putSecret("secret", "mcp/own/bob", { token: "nobody's" });
+      await store.putSecret("secret", "mcp/bob", { token: "nobody's" });
+      const rules = 'path "secret/data/mcp/own/+" { capabilities = ["read"] }';
+      const { roleId, secretId } = await store.enableApprole(rules);
+      const value = { vault: { mount: "secret", path: "mcp/own/{principal.id}", field: "token" } };
+      const harness = open({
+        vault: byRole(store.address, roleId),
+        servers: { own: { type: "header", name: "X-Key", value } },
+        env: { SECRET_ID: secretId },
+        areCallersVerified: true,
+      });
+      onTestFinished(() => harness.credentials.close());
+      const keyOf = async (id: string) => (await harness.inject("own", { id }))[1];
+      expect(await Promise.all([...ids, long].map(keyOf))).toEqual([...ids.map((_, i) => `${canary}-${i}`), canary]);
+      for (const sub of [
+        "../bob",
+        "..%2Fbob",
+        "%2F..%2Fbob",
+        "bob/",
+        "bob%00",
+        "bob ",
+        "BOB",
+        "~62ob",
+        "+",
+        "*",
+        ".",
+      ]) {
+        const error = await harness.failure("own", { id: `oauth:https://i#${sub}` });
+        expect([sub, error.code]).toEqual([sub, "not-found"]);
+      }
+      await harness.credentials.checkAccess();
+      expect(harness.lines.join("")).toContain("store grants every path");
+    });
+
+    it("C28 says which stanza lets every principal's entry be read", async () => {
+      const value = { vault: { mount: "secret", path: "mcp/other/{principal.id}/x", field: "token" } };
+      const { roleId, secretId } = await store.enableApprole(readAll);
+      const harness = open({
+        vault: byRole(store.address, roleId),
+        servers: { own: { type: "header", name: "X-Key", value: { vault: { ...value.vault, mount: "withheld" } } } },
+        env: { SECRET_ID: secretId },
+        areCallersVerified: true,
+      });
+      onTestFinished(() => harness.credentials.close());
+      await harness.credentials.checkAccess();
+      expect(harness.lines.join("")).toContain(
+        'grant path \\"withheld/data/mcp/other/+/x\\" { capabilities = [\\"read\\"] }',
+      );
     });
 
     it("reads with a token of somebody else's and builds any header", async () => {

@@ -380,10 +380,14 @@ function parseRules(rules: string): readonly Rule[] {
 
 function capabilitiesAt(path: string, rules: Token["rules"]): readonly string[] {
   if (rules === "root") return ["root"];
-  const rule = rules.find((one) =>
-    one.path.endsWith("*") ? path.startsWith(one.path.slice(0, -1)) : path === one.path,
-  );
-  return rule?.capabilities ?? ["deny"];
+  return rules.find((rule) => covers(rule.path, path))?.capabilities ?? ["deny"];
+}
+
+function covers(rule: string, path: string): boolean {
+  if (rule.endsWith("*")) return path.startsWith(rule.slice(0, -1));
+  const segments = path.split("/");
+  const wanted = rule.split("/");
+  return wanted.length === segments.length && wanted.every((one, i) => one === "+" || one === segments[i]);
 }
 
 function isAllowed(path: string, rules: Token["rules"], capability: string): boolean {

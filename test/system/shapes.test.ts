@@ -3,16 +3,20 @@
  * what they get, the real processes between, and the official client. GitHub is the one part that is scripted.
  */
 import { createPublicKey, generateKeyPairSync } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
 import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
+import { join } from "node:path";
 import type { TLSSocket } from "node:tls";
 import { createRemoteJWKSet, decodeJwt, jwtVerify } from "jose";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { parse, stringify } from "yaml";
 import type { FixtureServerOptions } from "../fixtures/fixture-server/server.ts";
 import { callTool } from "../support/agent-requests.ts";
 import { type Bao, startBao } from "../support/bao.ts";
 import { findLeaks } from "../support/canary.ts";
 import { connectClient } from "../support/clients.ts";
+import { TestIssuer } from "../support/issuer.ts";
 import { type LeakyUpstream, leaks, startLeakyUpstream } from "../support/leaky-upstream.ts";
 import { type OAuthServer, opaqueResource, startOAuthServer } from "../support/oauth-server.ts";
 import { type Stack, startStack } from "../support/stack.ts";
@@ -423,6 +427,10 @@ const names = [
   "mtls-issued",
 ];
 
+/** The agent is one person, whom relay and gateway each verify. */
+const [relayAudience, edgeAudience] = ["urn:relay", "urn:edge"];
+const claims = { sub: "alice", aud: [relayAudience, edgeAudience], exp: Math.floor(Date.now() / 1_000) + 3_600 };
+
 const policy = `
   path "secret/data/mcp/*" { capabilities = ["create", "read", "update"] }
   path "identity/oidc/token/postern" { capabilities = ["read"] }
@@ -436,6 +444,8 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
   const secrets: Record<string, string> = {};
   let bao: Bao;
   let oauth: OAuthServer;
+  let agents: TestIssuer;
+  let agentToken: string;
   let github: TokenEndpoint;
   let stack: Stack;
 
@@ -455,7 +465,9 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
 
   beforeAll(async () => {
     bao = await startBao(binary ?? "");
-    oauth = await startOAuthServer();
+    agents = await new TestIssuer().start();
+    const subjects = { issuer: agents.url, jwksUrl: agents.jwksUrl, audience: edgeAudience };
+    oauth = await startOAuthServer({ subjects });
     github = await TokenEndpoint.start();
     Object.assign(shapes, staticShapes(), oauthShapes(oauth), { "github-app": githubShape(github) });
     Object.assign(shapes, { identity: await identityShape(bao), dynamic: await dynamicShape(bao) });
@@ -487,7 +499,11 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
       secretFiles: { "secret-id": secretId },
       servers,
       policy: Object.fromEntries(Object.keys(servers).map((name) => [name, { tools: ["echo", "leak_*"] }])),
+      gatewayYaml: { agents: { verify: "edge", issuers: [{ issuer: agents.url, audience: edgeAudience }] } },
     });
+    await admitAgents(stack, agents);
+    agentToken = await agents.token({ claims });
+    secrets["agent token"] = agentToken;
   });
 
   afterAll(async () => {
@@ -495,10 +511,11 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
     for (const upstream of Object.values(upstreams)) await upstream.close();
     await github?.stop();
     await oauth?.close();
+    await agents?.close();
     await bao?.stop();
   });
 
-  const echo = (server: string, value = "hello") => callTool(stack.agentUrl(server), stack.agentKey, "echo", { value });
+  const echo = (server: string, value = "hello") => callTool(stack.agentUrl(server), agentToken, "echo", { value });
   const logOf = (server: string): string[] =>
     (stack.gateway()?.stderr() ?? "").split("\n").filter((line) => line.includes(`"server":"${server}"`));
   const allSecrets = (): Record<string, string> => {
@@ -507,9 +524,9 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
   };
 
   describe.each(names)("%s", (name) => {
-    it("C24 lets the official client in, of either era, and the agent's own key stays outside", async () => {
+    it("C24 lets the official client in, of either era, and the agent's own token stays outside", async () => {
       for (const kind of ["v1", "v2 auto"] as const) {
-        const client = await connectClient(kind, { url: stack.agentUrl(name), bearer: stack.agentKey });
+        const client = await connectClient(kind, { url: stack.agentUrl(name), bearer: agentToken });
         expect((await client.listTools()).tools.map((tool) => tool.name)).toEqual(["echo"]);
         const answer = await client.callTool("echo", { value: `by ${kind}` });
         expect(answer.content).toEqual([{ type: "text", text: `by ${kind}` }]);
@@ -517,9 +534,7 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
       }
       const { recorded } = upstreams[name]!;
       expect(recorded.length).toBeGreaterThan(4);
-      expect(findLeaks([{ name: "server", text: JSON.stringify(recorded) }], { "agent key": stack.agentKey })).toEqual(
-        [],
-      );
+      expect(findLeaks([{ name: "server", text: JSON.stringify(recorded) }], { agentToken })).toEqual([]);
     });
 
     it("C26 ten calls after a revocation: all succeed, by one new credential", async () => {
@@ -556,9 +571,7 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
     it.each(Object.keys(leaks))("C24 its server shows it as %s: the agent sees nothing", async (way) => {
       const upstream = upstreams[name]!;
       const before = upstream.leaked.get(way) ?? 0;
-      const answer = await callTool(stack.agentUrl(name), stack.agentKey, `leak_${way}`).catch(
-        (error: unknown) => error,
-      );
+      const answer = await callTool(stack.agentUrl(name), agentToken, `leak_${way}`).catch((error: unknown) => error);
       expect(upstream.leaked.get(way), "it tried").toBeGreaterThan(before);
       const seen =
         answer instanceof Error
@@ -582,9 +595,19 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
       [stack.relayAdmin, stack.gatewayAdmin].map(async (admin) => (await fetch(`${admin}/metrics`)).text()),
     );
     const outputs = [...stack.outputs(), ...metrics.map((text, i) => ({ name: `metrics ${i}`, text }))];
-    expect(findLeaks(outputs, { ...allSecrets(), "agent key": stack.agentKey })).toEqual([]);
+    expect(findLeaks(outputs, allSecrets())).toEqual([]);
   });
 });
+
+/** Lets in at the relay, too, whoever comes with a token of `agents`. */
+async function admitAgents(stack: Stack, agents: TestIssuer): Promise<void> {
+  const file = join(stack.dir, "relay.yaml");
+  const relay = parse(readFileSync(file, "utf8")) as { tunnels: { acme: { agents: unknown[] } } };
+  relay.tunnels.acme.agents.push({ oauth: { issuer: agents.url, audience: relayAudience }, servers: ["*"] });
+  writeFileSync(file, stringify(relay, { aliasDuplicateObjects: false }));
+  stack.relay.signal("SIGHUP");
+  await until(() => stack.relay.stderr().includes('"reloaded"'), "the relay has read its file again");
+}
 
 /** JSON escapes undone, which no agent fails to do. */
 function decoded(text: string): string {
