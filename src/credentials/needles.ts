@@ -11,6 +11,8 @@ export interface Needles {
 
 /** Below this length a text is found where nobody put a secret. */
 export const minNeedleBytes = 8;
+/** What no encoding of text changes: most tokens are made of nothing else. */
+const plainPattern = /^[A-Za-z0-9._-]*$/;
 const jwtPattern = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
 /**
@@ -48,22 +50,22 @@ function basicParts(headers: Injection["headers"]): { blobs: string[]; userNames
 function formsOf(text: string): string[] {
   const bytes = Buffer.from(text);
   const hex = bytes.toString("hex");
+  const alike = [text, ...base64Cores(bytes), hex, hex.toUpperCase(), ...(jwtPattern.test(text) ? jwtParts(text) : [])];
+  return plainPattern.test(text) ? alike : [...alike, ...escapedForms(text)];
+}
+
+function escapedForms(text: string): string[] {
   const json = jsonInner(text);
   const percent = encodeURIComponent(text);
   const form = new URLSearchParams([["", text]]).toString().slice(1);
   return [
-    text,
     ...bothHexCases(percent),
     ...bothHexCases(percent.replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`)),
     ...bothHexCases(form),
-    ...[0, 1, 2].flatMap((before) => [base64Core(bytes, before, "base64"), base64Core(bytes, before, "base64url")]),
-    hex,
-    hex.toUpperCase(),
     json,
     // A tool's text is often JSON itself.
     jsonInner(json),
     ...htmlForms(text),
-    ...(jwtPattern.test(text) ? jwtParts(text) : []),
   ];
 }
 
@@ -71,10 +73,14 @@ function bothHexCases(encoded: string): [string, string] {
   return [encoded, encoded.replace(/%[0-9A-F]{2}/g, (code) => code.toLowerCase())];
 }
 
-/** The characters that depend on `bytes` alone when `before` bytes (modulo 3) stand in front of them. */
-function base64Core(bytes: Buffer, before: number, encoding: "base64" | "base64url"): string {
-  const text = Buffer.concat([Buffer.alloc(before), bytes]).toString(encoding);
-  return text.slice(Math.ceil((8 * before) / 6), Math.floor((8 * (before + bytes.length)) / 6));
+/** The characters that depend on `bytes` alone when 0, 1 or 2 bytes (modulo 3) stand in front of them, in both alphabets. */
+function base64Cores(bytes: Buffer): string[] {
+  const shifted = Buffer.concat([Buffer.alloc(2), bytes]);
+  return [0, 1, 2].flatMap((before) => {
+    const text = shifted.subarray(2 - before).toString("base64");
+    const core = text.slice(Math.ceil((8 * before) / 6), Math.floor((8 * (before + bytes.length)) / 6));
+    return [core, core.replaceAll("+", "-").replaceAll("/", "_")];
+  });
 }
 
 function jsonInner(text: string): string {

@@ -6,9 +6,9 @@ import type { GrantHttp } from "./grant-http.ts";
 import { grantOf, isGrant } from "./grants.ts";
 import type { CredentialOptions, Source, VaultSource } from "./options.ts";
 import { type Caller, type SecretReader, type ServerCredential, ShapedCredential } from "./server-credential.ts";
-import { shapeOf, tokenShape } from "./shapes.ts";
-import { TokenExchange } from "./token-exchange.ts";
-import { type Grant, TokenReader } from "./token-reader.ts";
+import { type Shape, shapeOf, tokenShape } from "./shapes.ts";
+import { CallerExchange, TokenExchange } from "./token-exchange.ts";
+import { type Grant, TokenReader, type TokenReaderDeps } from "./token-reader.ts";
 
 export type OpenReader = (source: Source) => SecretReader;
 
@@ -33,14 +33,23 @@ export interface Plan {
 export function planOf(credential: CredentialOptions, deps: PlanDeps): Plan {
   if (credential.type === "tokenExchange") {
     const exchange = new TokenExchange(credential, deps.clock);
+    const shape = tokenShape(exchange.place);
     return {
-      ...tokenPlan(exchange, deps, (caller) => exchange.grantFor(caller)),
+      names: shape.names,
+      sources: exchange.sources,
       keyOf: (caller) => exchange.keyOf(caller),
+      open: (openReader, logger, caller) =>
+        new CallerExchange(exchange, caller, (grant) => openToken(shape, grant, { ...deps, openReader, logger })),
     };
   }
   if (isGrant(credential)) {
     const grant = grantOf(credential, deps.clock);
-    return tokenPlan(grant, deps, () => grant);
+    const shape = tokenShape(grant.place);
+    return {
+      names: shape.names,
+      sources: grant.sources,
+      open: (openReader, logger) => openToken(shape, grant, { ...deps, openReader, logger }),
+    };
   }
   const shape = shapeOf(credential);
   const { names, sources } = shape;
@@ -51,20 +60,8 @@ export function planOf(credential: CredentialOptions, deps: PlanDeps): Plan {
   };
 }
 
-function tokenPlan(
-  { place, sources }: Pick<Grant, "place" | "sources">,
-  deps: PlanDeps,
-  grantFor: (caller: Caller) => Grant,
-): Plan {
-  const shape = tokenShape(place);
-  return {
-    names: shape.names,
-    sources,
-    open(openReader, logger, caller) {
-      const token = new TokenReader(grantFor(caller), { ...deps, openReader, logger });
-      return new ShapedCredential(shape, [token], { clock: deps.clock, logger });
-    },
-  };
+function openToken(shape: Shape, grant: Grant, deps: TokenReaderDeps): ServerCredential {
+  return new ShapedCredential(shape, [new TokenReader(grant, deps)], { clock: deps.clock, logger: deps.logger });
 }
 
 /** Whether it lies somewhere else for each caller. */
