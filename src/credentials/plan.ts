@@ -7,8 +7,8 @@ import { grantOf, isGrant } from "./grants.ts";
 import type { AnySource, GrantOptions, StaticOptions, TokenExchangeOptions, VaultSource } from "./options.ts";
 import { type Caller, type SecretReader, type ServerCredential, ShapedCredential } from "./server-credential.ts";
 import { type Shape, shapeOf, tokenShape } from "./shapes.ts";
-import { TokenExchange } from "./token-exchange.ts";
-import { type Grant, TokenReader } from "./token-reader.ts";
+import { CallerExchange, TokenExchange } from "./token-exchange.ts";
+import { type Grant, TokenReader, type TokenReaderDeps } from "./token-reader.ts";
 
 export type OpenReader = (source: AnySource) => SecretReader;
 
@@ -32,19 +32,29 @@ export interface Plan {
   open(openReader: OpenReader, logger: Logger, caller: Caller): ServerCredential;
 }
 
+/** Of access tokens. */
+const tokenNames = ["Authorization"];
+
 /** Throws `not-configured` for options that cannot work. */
 export function planOf(way: Way, deps: PlanDeps): Plan {
   if (!("type" in way)) return shapePlan(way, deps);
   if (way.type === "tokenExchange") {
     const exchange = new TokenExchange(way, deps.clock);
     return {
-      ...tokenPlan(exchange, deps, (caller) => exchange.grantFor(caller)),
+      names: tokenNames,
+      sources: exchange.sources,
       keyOf: (caller) => exchange.keyOf(caller),
+      open: (openReader, logger, caller) =>
+        new CallerExchange(exchange, caller, (grant) => openToken(grant, { ...deps, openReader, logger })),
     };
   }
   if (!isGrant(way)) return shapePlan(shapeOf(way), deps);
   const grant = grantOf(way, deps.clock);
-  return tokenPlan(grant, deps, () => grant);
+  return {
+    names: tokenNames,
+    sources: grant.sources,
+    open: (openReader, logger) => openToken(grant, { ...deps, openReader, logger }),
+  };
 }
 
 function shapePlan(shape: Shape, { clock }: PlanDeps): Plan {
@@ -56,15 +66,9 @@ function shapePlan(shape: Shape, { clock }: PlanDeps): Plan {
   };
 }
 
-function tokenPlan({ sources }: Pick<Grant, "sources">, deps: PlanDeps, grantFor: (caller: Caller) => Grant): Plan {
-  return {
-    names: ["Authorization"],
-    sources,
-    open(openReader, logger, caller) {
-      const token = new TokenReader(grantFor(caller), { ...deps, openReader, logger });
-      return new ShapedCredential(tokenShape(token), [token], { clock: deps.clock, logger });
-    },
-  };
+function openToken(grant: Grant, deps: TokenReaderDeps): ServerCredential {
+  const token = new TokenReader(grant, deps);
+  return new ShapedCredential(tokenShape(token), [token], { clock: deps.clock, logger: deps.logger });
 }
 
 /** Whether it lies somewhere else for each caller. */

@@ -3,6 +3,7 @@
  *
  * 1. The agent's token goes to the configured endpoint and nowhere else; an endpoint that hands it back has given nothing.
  * 2. What is bought lives no longer than what it was bought with.
+ * 3. The agent's token is not kept: each call brings it anew.
  */
 import { hash } from "node:crypto";
 import { decodeJwt } from "jose";
@@ -18,7 +19,9 @@ import { CredentialError } from "./errors.ts";
 import { badAnswer, type SendRequest } from "./grant-http.ts";
 import { requestOptions, ServerFinder, secretOf, textOf, toToken } from "./grants.ts";
 import type { Source, TokenExchangeOptions } from "./options.ts";
-import type { Caller } from "./server-credential.ts";
+import type { Caller, ServerCredential } from "./server-credential.ts";
+import type { Injection } from "./shapes.ts";
+import { joinStates, type ReaderState } from "./states.ts";
 import type { Grant, IssuedToken } from "./token-reader.ts";
 
 const grantType = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -62,16 +65,9 @@ export class TokenExchange {
   }
 
   /** Throws `caller-unfit` for a caller who did not come with an access token. */
-  grantFor({ token, expiresAt }: Caller): Grant {
-    if (token === undefined || expiresAt === undefined) {
-      throw new CredentialError(
-        "caller-unfit",
-        "the agent came with a key, which no token can be exchanged for",
-        "let this agent sign in with OAuth, or keep it from this server by the policy",
-      );
-    }
+  grantFor(caller: Caller | undefined): Grant {
+    const subject = subjectOf(caller);
     const { place, sources } = this;
-    const subject = { token, expiresAt };
     return { place, sources, sendsSecret: true, obtain: (secrets, send) => this.#obtain(subject, secrets, send) };
   }
 
@@ -96,6 +92,63 @@ export class TokenExchange {
     const lifeMs = Math.min(issued.lifeMs, expiryOf(issued.text) - this.#clock.wall());
     return lifeMs < leftMs ? { text: issued.text, lifeMs } : { text: issued.text, lifeMs: leftMs, isLast: true };
   }
+}
+
+/** The credential of one agent's token, which is at hand only while a call goes through. */
+export class CallerExchange implements ServerCredential {
+  readonly isPerCaller = true;
+  readonly #inner: ServerCredential;
+  #caller: Caller | undefined;
+
+  /** `open` makes the credential out of a grant. Throws `caller-unfit` as `TokenExchange.grantFor`. */
+  constructor(exchange: TokenExchange, caller: Caller, open: (grant: Grant) => ServerCredential) {
+    subjectOf(caller);
+    const { place, sources } = exchange;
+    const begin = (): Grant => exchange.grantFor(this.#caller);
+    this.#inner = open({
+      place,
+      sources,
+      sendsSecret: true,
+      begin,
+      obtain: (secrets, send) => begin().obtain(secrets, send),
+    });
+  }
+
+  headerNames(): readonly string[] {
+    return this.#inner.headerNames();
+  }
+
+  state(): ReaderState {
+    return this.#inner.state?.() ?? joinStates([]);
+  }
+
+  inject(caller: Caller): Injection | Promise<Injection> {
+    this.#caller = caller;
+    try {
+      return this.#inner.inject(caller);
+    } finally {
+      this.#caller = undefined;
+    }
+  }
+
+  refresh(failed: Injection, caller: Caller): Injection | Promise<Injection> {
+    this.#caller = caller;
+    try {
+      return this.#inner.refresh(failed, caller);
+    } finally {
+      this.#caller = undefined;
+    }
+  }
+}
+
+function subjectOf(caller: Caller | undefined): Subject {
+  const { token, expiresAt } = caller ?? {};
+  if (token !== undefined && expiresAt !== undefined) return { token, expiresAt };
+  throw new CredentialError(
+    "caller-unfit",
+    "the agent came with a key, which no token can be exchanged for",
+    "let this agent sign in with OAuth, or keep it from this server by the policy",
+  );
 }
 
 /** What the token says of itself, if anybody can read it; milliseconds since the Unix epoch. */

@@ -30,6 +30,8 @@ export interface Grant {
   readonly sources: readonly AnySource[];
   /** The first source is a secret that is sent as it stands. */
   readonly sendsSecret?: boolean;
+  /** Told within the very call that wants a token, before anything is waited for; what it gives then obtains that one. */
+  begin?(): Grant;
   /** Throws `CredentialError`, or whatever the answer led to, which `GrantHttp` explains. */
   obtain(secrets: readonly Secret[], send: SendRequest): Promise<IssuedToken>;
 }
@@ -103,24 +105,25 @@ export class TokenReader implements SecretReader {
   }
 
   async #obtain(): Promise<HeldToken> {
+    const grant = this.#grant.begin?.() ?? this.#grant;
     const secrets = await Promise.all(this.#readers.map(async (reader) => reader.read()));
     try {
-      return await this.#exchange(secrets);
+      return await this.#exchange(grant, secrets);
     } catch (error) {
       if (!(error instanceof CredentialError) || error.code !== "grant-denied") throw error;
       const younger = await Promise.all(this.#readers.map(async (reader) => reader.reload()));
       if (younger.every((secret, i) => secret.reveal() === secrets[i]?.reveal())) throw error;
-      return await this.#exchange(younger);
+      return await this.#exchange(grant, younger);
     }
   }
 
-  async #exchange(secrets: readonly Secret[]): Promise<HeldToken> {
-    if (this.#grant.sendsSecret === true) this.#sent = secrets[0];
+  async #exchange(grant: Grant, secrets: readonly Secret[]): Promise<HeldToken> {
+    if (grant.sendsSecret === true) this.#sent = secrets[0];
     const {
       text,
       lifeMs,
       isLast = false,
-    } = await this.#http.exchange(this.place, (send) => this.#grant.obtain(secrets, send));
+    } = await this.#http.exchange(this.place, (send) => grant.obtain(secrets, send));
     return { secret: new Secret(text), lifeMs, isLast };
   }
 }

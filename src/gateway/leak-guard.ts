@@ -8,7 +8,7 @@ import type { NeedleMatcher } from "./needle-matcher.ts";
 /** Of the callers of one server. Beyond it, and after ten idle minutes, a caller's old values are forgotten. */
 const maxCallers = 16_384;
 /** What all searches of one server may take together; others are made anew for each answer. */
-const searchBytes = 8 * 1024 * 1024;
+const searchBytes = 4 * 1024 * 1024;
 
 export interface LeakGuardOptions {
   readonly server: string;

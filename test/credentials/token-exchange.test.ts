@@ -115,6 +115,7 @@ describe("token exchange", () => {
     const first = await credential.inject(caller);
     const next = await Promise.all(Array.from({ length: 10 }, () => credential.refresh(first, caller)));
     expect(next.map(sentBy)).toEqual(Array(10).fill("Bearer token-2"));
+    expect(endpoint.asked.map(({ form }) => form.get("subject_token"))).toEqual(["subject", "subject"]);
     expect(endpoint.asked).toHaveLength(2);
   });
 
@@ -125,6 +126,7 @@ describe("token exchange", () => {
     clock.advance(3_600_000 - 50_000);
     expect(sentBy(await credential.inject(caller))).toBe("Bearer token-1");
     await until(async () => sentBy(await credential.inject(caller)) === "Bearer token-2", "the younger token serves");
+    expect(endpoint.asked.map(({ form }) => form.get("subject_token"))).toEqual(["subject", "subject"]);
   });
 });
 
