@@ -7,6 +7,7 @@
  */
 import type { Clock } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
+import { conditionOf, Failures, type ReaderState } from "./states.ts";
 
 export interface CachedOptions<T> {
   /** Must reject with `CredentialError` only, and within a deadline of its own. */
@@ -25,6 +26,7 @@ export interface CachedOptions<T> {
 
 interface Held<T> {
   readonly value: T;
+  readonly loadedAt: number;
   readonly freshUntil: number;
   /** Until then an old value serves while a refresh runs; after it callers wait for the refresh, lest it ends on its way. */
   readonly lingerUntil: number;
@@ -44,10 +46,28 @@ export class Cached<T> {
   #isSlow = false;
   #failure: CredentialError | undefined;
   #retryAt = Number.NEGATIVE_INFINITY;
+  #loads = 0;
+  readonly #failures = new Failures();
 
   constructor(options: CachedOptions<T>) {
     this.#options = options;
   }
+
+  /** One function for each value: whoever reads several parts of it can tell that they are one. */
+  readonly state = (): ReaderState => {
+    const now = this.#options.clock.now();
+    const held = this.#held;
+    const endsByItself = this.#options.spanOf !== undefined;
+    const isHeld = held !== undefined && now < held.staleUntil;
+    return {
+      condition: conditionOf(isHeld, this.#failure),
+      ageMs: held === undefined ? undefined : now - held.loadedAt,
+      expiresInMs: isHeld && endsByItself ? held.staleUntil - now : undefined,
+      loads: this.#loads,
+      failures: this.#failures.count,
+      lastError: this.#failures.last(now),
+    };
+  };
 
   /** The value itself while it is at hand, else a promise of it. Throws or rejects with `CredentialError`. */
   get(): T | Promise<T> {
@@ -119,8 +139,9 @@ export class Cached<T> {
     const recovered = this.#failure !== undefined && this.#held !== undefined;
     this.#land();
     this.#failure = undefined;
+    this.#loads += 1;
     const lingerUntil = freshUntil + Math.min(freshMs, staleForMs / 2);
-    this.#held = { value, freshUntil, staleUntil, lingerUntil };
+    this.#held = { value, loadedAt: startedAt, freshUntil, staleUntil, lingerUntil };
     if (recovered) onRecovered?.();
     return value;
   }
@@ -132,6 +153,7 @@ export class Cached<T> {
     const isFirst = this.#failure === undefined;
     this.#land();
     this.#failure = failure;
+    this.#failures.note(failure, now);
     this.#retryAt = now + this.#pauseMs(failure);
     const held = this.#held;
     if (held !== undefined && failure.isAway && now < held.staleUntil) {

@@ -1,6 +1,6 @@
 import type { Clock, Secret } from "../lib/index.ts";
 import type { LogFields, Logger } from "../telemetry/index.ts";
-import { checkAccess, type Entry } from "./access-check.ts";
+import { type AccessCheckDeps, checkAccess, type Entry } from "./access-check.ts";
 import { Cached } from "./cache.ts";
 import { CallerCredential } from "./caller-credential.ts";
 import { fillPath, globOf } from "./caller-path.ts";
@@ -19,6 +19,7 @@ import {
   type VaultSource,
 } from "./options.ts";
 import { isTemplated, type OpenReader, type Plan, planOf } from "./plan.ts";
+import { createProbe, type StoreProbe } from "./probe.ts";
 import { refreshGrant } from "./refresh-grant.ts";
 import { RefreshReader } from "./refresh-reader.ts";
 import {
@@ -30,6 +31,7 @@ import {
 } from "./server-credential.ts";
 import { tokenShape } from "./shapes.ts";
 import { type Environment, LocalReader } from "./sources.ts";
+import { type CredentialStates, joinStates, type StoreState } from "./states.ts";
 import { TokenManager } from "./vault-auth.ts";
 import { KvReader, type KvRecord } from "./vault-kv.ts";
 import { createLogin } from "./vault-login.ts";
@@ -65,6 +67,10 @@ export interface Credentials {
    * missing. Never rejects; without a store it does nothing. Call it once, when every source has been named.
    */
   checkAccess(): Promise<void>;
+  /** How every credential is, and the store. Cheap; connects to nothing. */
+  states(): CredentialStates;
+  /** For a diagnosis; undefined without a store. */
+  probeStore(): StoreProbe | undefined;
   /** Ends requests and timers; revokes leases, and a token that we logged in for, if the store answers within 2 s each. */
   close(): Promise<void>;
 }
@@ -102,6 +108,15 @@ export function createCredentials(options: CredentialsOptions): Credentials {
     },
     read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
     checkAccess: async () => await store?.checkAccess(),
+    states: () => ({
+      servers: [...known].map(([server, credential]) => ({
+        server,
+        type: options.servers[server]?.type,
+        ...(credential.state?.() ?? joinStates([])),
+      })),
+      store: store?.state(),
+    }),
+    probeStore: () => store?.probe(),
     close: async () => {
       // Before what they need ends.
       await Promise.all(refreshers.map((refresher) => refresher.close()));
@@ -214,7 +229,7 @@ function localReaderOf(
   const freshMs = "env" in source ? Number.POSITIVE_INFINITY : fileFreshMs;
   const { clock, random } = options;
   const cached = new Cached({ load: () => reader.read(source), freshMs, staleForMs: 0, clock, random });
-  return { read: () => cached.get(), reload: () => cached.reload() };
+  return { read: () => cached.get(), reload: () => cached.reload(), state: cached.state };
 }
 
 /** One Vault or OpenBao server, and what was read from it. */
@@ -309,11 +324,30 @@ class Store {
     return lease;
   }
 
+  state(): StoreState {
+    const { loads: reads, failures: readFailures } = joinStates([...this.#records.values()].map((one) => one.state()));
+    const { method } = this.#options.auth;
+    return { address: this.#transport.address, method, ...this.#tokens.life(), reads, readFailures };
+  }
+
   async checkAccess(): Promise<void> {
+    await checkAccess(this.#needed(), this.#checkDeps());
+  }
+
+  probe(): StoreProbe {
+    const { auth } = this.#options;
+    const harm = "wrappedSecretId" in auth ? "a wrapped secret id opens once, and that is for the gateway" : undefined;
+    return createProbe({ ...this.#checkDeps(), entries: () => this.#needed(), harm });
+  }
+
+  #needed(): Entry[] {
+    return [...new Map([...this.#entries, ...this.#written]).values()];
+  }
+
+  #checkDeps(): AccessCheckDeps {
     const { logger } = this.#deps;
     const needs = this.#leases.map(({ need }) => need);
-    const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
-    await checkAccess([...new Map([...this.#entries, ...this.#written]).values()], deps);
+    return { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
   }
 
   /** The leases first: giving them back takes a living token. */
@@ -331,6 +365,7 @@ function fieldReader(record: Cached<KvRecord>, field: string): SecretReader {
       return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
     },
     reload: async () => (await record.reload()).field(field),
+    state: record.state,
   };
 }
 

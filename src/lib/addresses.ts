@@ -23,7 +23,7 @@ const metadataAddresses: readonly string[] = [
   "fd00:ec2::23",
   "fd20:ce::254",
 ];
-const metadataNames: ReadonlySet<string> = new Set(["metadata.google.internal", "metadata.goog", "metadata"]);
+const metadataNames: ReadonlySet<string> = new Set(["metadata.google.internal", "metadata.goog"]);
 
 /** Prefix and its length in bits. IANA special-purpose address registries (RFC 6890 and its updates). */
 const loopbackRanges = ["0.0.0.0/8", "127.0.0.0/8", "::/128", "::1/128"].map(parseRange);

@@ -368,10 +368,9 @@ describe("C26 after the answer", () => {
     bench.clock.advance(5_000);
     await bench.until(() => bench.writes.length === 7);
     comeBack();
-    await bench.until(async () => {
-      bench.clock.advance(500);
-      return (await bench.record())["refresh_token"] === bench.server.issued.at(-1);
-    });
+    const isSaved = async (): Promise<boolean> =>
+      (await bench.record())["refresh_token"] === bench.server.issued.at(-1);
+    await bench.settle(bench.until(isSaved), 5_000);
     expect(await bench.record()).toMatchObject({ note: "kept", access_token: token?.slice(7) });
     await bench.until(() => loggedBy(gateway.lines, "refresh token written back late").length === 1);
     bench.clock.advance(3_600_000);

@@ -19,7 +19,7 @@ const table: Readonly<Record<string, readonly string[]>> = {
     "2001:0:1:2:3:4:5601:5601",
     "metadata.google.internal",
     "METADATA.google.internal.",
-    "metadata",
+    "metadata.goog",
   ],
   loopback: [
     "127.0.0.1",
@@ -87,7 +87,7 @@ describe("rangeOf", () => {
     expect(rangeOf(new URL(url).hostname)).toBe(range);
   });
 
-  it.each(["tickets.internal", "localhost.example.com", "169.254.169.254.example.com", "", "1.2.3", "::g"])(
+  it.each(["tickets.internal", "localhost.example.com", "169.254.169.254.example.com", "metadata", "", "1.2.3", "::g"])(
     "says nothing of %j",
     (host) => {
       expect(rangeOf(host)).toBeUndefined();

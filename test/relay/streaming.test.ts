@@ -186,6 +186,18 @@ describe("what breaks after the headers", () => {
     expect(client.text).toContain("-33010");
   });
 
+  it("C08 says so to a client of a revision without resumption, whatever ids the server sent", async () => {
+    const client = rig.raw();
+    client.send(rig.request(post, ["MCP-Protocol-Version: 2026-07-28"], "{}"));
+    await opened();
+    session.last.head(200, events, "7");
+    session.last.data("id: e1\ndata: 1\n\n");
+    await client.has("data: 1");
+    session.last.fail("TUNNEL_LOST");
+    await client.has("0\r\n\r\n");
+    expect(client.text).toContain('"id":7,"error":{"code":-33010,');
+  });
+
   it("puts no text into an event that is no id", async () => {
     for (const rpcId of ['"a\n\ndata: x"', "{}", "null", "1,2", `"${"x".repeat(2_000)}"`]) {
       const client = await begin(rpcId, "data: 1\n\n");

@@ -17,6 +17,12 @@ export async function readShellBlocks(file: string, title: string): Promise<stri
   return blocks;
 }
 
+/** The policy stanzas that a document shows by themselves. */
+export async function readHclBlocks(file: string): Promise<string[]> {
+  const text = await readFile(file, "utf8");
+  return [...text.matchAll(/```hcl\n([\s\S]*?)```/g)].map(([, block = ""]) => block);
+}
+
 /** A directory in which the commands of our documents run against `bao`, as root. */
 export class CommandRoom {
   readonly dir: string;

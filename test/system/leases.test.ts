@@ -5,11 +5,12 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createRemoteJWKSet, decodeJwt, jwtVerify } from "jose";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { byToken, open } from "../credentials/harness.ts";
 import { send } from "../support/agent-requests.ts";
 import { type Bao, startBao } from "../support/bao.ts";
 import { findLeaks } from "../support/canary.ts";
 import { startChild } from "../support/child.ts";
-import { CommandRoom, readShellBlocks } from "../support/doc-commands.ts";
+import { CommandRoom, readHclBlocks, readShellBlocks } from "../support/doc-commands.ts";
 import { RabbitApi } from "../support/rabbit-api.ts";
 import { type Stack, startStack } from "../support/stack.ts";
 import { TlsUpstream } from "../support/tls-upstream.ts";
@@ -28,6 +29,12 @@ const storedCredential = {
   certificate: ledger("certificate"),
   privateKey: ledger("private_key"),
   ca: ledger("ca"),
+};
+
+const queuesCredential = {
+  type: "vaultDynamic",
+  vault: { path: "rabbitmq/creds/queues" },
+  as: { type: "basic", username: { lease: "username" }, password: { lease: "password" } },
 };
 
 interface Issued {
@@ -158,11 +165,7 @@ describe.runIf(binary !== undefined)("what OpenBao issues, through the real proc
         },
         queues: {
           url: url("queues"),
-          credential: {
-            type: "vaultDynamic",
-            vault: { path: "rabbitmq/creds/queues" },
-            as: { type: "basic", username: { lease: "username" }, password: { lease: "password" } },
-          },
+          credential: queuesCredential,
         },
         hosts: {
           url: url("hosts"),
@@ -186,7 +189,7 @@ describe.runIf(binary !== undefined)("what OpenBao issues, through the real proc
         ["ledger", "billing", "queues", "hosts", "tickets", "bought"].map((name) => [name, { tools: ["*"] }]),
       ),
     });
-  });
+  }, 120_000);
 
   afterAll(async () => {
     await stack?.stop();
@@ -254,11 +257,14 @@ describe.runIf(binary !== undefined)("what OpenBao issues, through the real proc
   it("mtls: a stored certificate is rotated five times under calls and an event stream, and none is lost", async () => {
     await ask("ledger", 0);
     const stream = await listen("ledger");
-    const statuses: number[] = [];
+    let isOver = false;
+    const calling = callUntil("ledger", () => isOver, "the rotations to be over");
     for (let round = 1; round <= 5; round += 1) {
       await putLedger(await issueClient());
-      statuses.push(...(await callUntil("ledger", () => new Set(stored.serials).size > round, "the new certificate")));
+      await until(() => new Set(stored.serials).size > round, "the new certificate", 15_000);
     }
+    isOver = true;
+    const statuses = await calling;
     expect(new Set(statuses)).toEqual(new Set([200]));
     expect(statuses.length).toBeGreaterThan(20);
     expectUnbroken(stream.numbers, 50);
@@ -362,14 +368,89 @@ describe.runIf(binary !== undefined)("what OpenBao issues, through the real proc
     secrets["assertion"] = assertion;
   });
 
-  it("at its end the gateway's leases are revoked, and nothing was written that opens a door", async () => {
-    await ask("queues", 1);
-    expect(rabbit.users.size).toBeGreaterThan(0);
-    const gateway = stack.gateway();
-    expect(await gateway?.stop(10_000)).toBe(0);
-    // Well before the lease would end by itself.
-    await until(() => rabbit.users.size === 0, "every user to be gone", 2_000);
-    expect(rabbit.deleted.sort()).toEqual(rabbit.made.sort());
+  it("vaultDynamic: with a token that is not the gateway's own, the lease itself is revoked where the policy allows it", async () => {
+    const stanzas = await readHclBlocks(documents);
+    const read = 'path "rabbitmq/creds/queues" { capabilities = ["read"] }';
+    const makeAndClose = async (rules: string): Promise<string> => {
+      const token = await bao.createToken({ ttlMs: 60_000, rules });
+      const { credentials, inject } = open({
+        vault: byToken(bao.address),
+        servers: {
+          a: {
+            type: "vaultDynamic",
+            vault: { path: "rabbitmq/creds/queues" },
+            as: { type: "bearer", token: { lease: "username" } },
+          },
+        },
+        env: { STORE_TOKEN: token },
+      });
+      const [, user = ""] = await inject();
+      expect(rabbit.users.has(user.slice(7))).toBe(true);
+      await credentials.close();
+      return user.slice(7);
+    };
+    const revoked = await makeAndClose([read, ...stanzas].join("\n"));
+    await until(() => !rabbit.users.has(revoked), "the user to be gone", 1_500);
+    const left = await makeAndClose(read);
+    expect(rabbit.users.has(left)).toBe(true);
+    await until(() => !rabbit.users.has(left), "the lease to end by itself", 10_000);
+  });
+
+  it("what the policy lacks is found at start, with the stanza that the documents have", async () => {
+    const gateway = (): string => stack.outputs().find(({ name }) => name === "gateway")?.text ?? "";
+    await until(() => gateway().includes("store grants every path"), "the check at start");
+    expect(gateway()).not.toContain("store policy lacks a path");
+    const [hosts = ""] = (await readShellBlocks(documents, "A user that is made on demand")).slice(1);
+    const [stanza = ""] = /path "ssh.*/.exec(hosts) ?? [];
+    const token = await bao.createToken({ ttlMs: 60_000, rules: 'path "none" { capabilities = ["read"] }' });
+    const { credentials, lines } = open({
+      vault: byToken(bao.address),
+      servers: {
+        a: {
+          type: "vaultDynamic",
+          vault: { path: "ssh/creds/agent", method: "write" },
+          as: { type: "bearer", token: { lease: "key" } },
+        },
+      },
+      env: { STORE_TOKEN: token },
+    });
+    await credentials.checkAccess();
+    await credentials.close();
+    const found = lines.map((line) => JSON.parse(line) as { msg: string; cure?: string });
+    expect(found.find(({ msg }) => msg === "store policy lacks a path")?.cure).toBe(`grant ${stanza}`);
+  });
+
+  it("vaultDynamic: when the gateway stops, its leases are revoked in OpenBao, an hour before their time", async () => {
+    await bao.call("POST", "rabbitmq/config/lease", { ttl: 3_600, max_ttl: 3_600 });
+    const { roleId, secretId } = await bao.enableApprole('path "none" { capabilities = ["deny"] }', {
+      token_policies: ["postern-queues"],
+      token_ttl: "1h",
+    });
+    const { port } = plain.address() as AddressInfo;
+    const lasting = await startStack({
+      secretFiles: { "secret-id": secretId },
+      vault: { address: bao.address, auth: { method: "approle", roleId, secretId: { file: "./secret-id" } } },
+      servers: { queues: { url: `http://127.0.0.1:${port}/queues`, credential: queuesCredential } },
+      policy: { queues: { tools: ["*"] } },
+    });
+    onTestFinished(() => lasting.stop());
+    const leases = (): Promise<number> =>
+      bao.call("LIST", "sys/leases/lookup/rabbitmq/creds/queues").then(
+        ({ data }) => (data as { keys: string[] }).keys.length,
+        () => 0,
+      );
+    const before = new Set(rabbit.users.keys());
+    const { status } = await send(lasting.agentUrl("queues"), { bearer: lasting.agentKey, body: call(1) });
+    expect(status).toBe(200);
+    const [user = ""] = [...rabbit.users.keys()].filter((name) => !before.has(name));
+    expect(await leases()).toBeGreaterThan(0);
+    expect(await lasting.gateway()?.stop(10_000)).toBe(0);
+    await until(() => rabbit.deleted.includes(user), "the user to be gone", 15_000);
+    await stack.gateway()?.stop(10_000);
+    await until(async () => (await leases()) === 0, "every lease to be gone", 15_000);
+  });
+
+  it("nothing was written that opens a door", () => {
     rabbit.passwords.forEach((password, i) => {
       secrets[`password ${i}`] = password;
     });

@@ -224,7 +224,10 @@ describe.skipIf(binary === undefined)(`C26 a shared refresh token (seed ${seed})
     upstream = createServer((req, res) => {
       const token = String(req.headers.authorization).replace("Bearer ", "");
       req.resume().on("end", () => {
-        if (rotation.server.issued.includes(token)) json(res, 200, { jsonrpc: "2.0", id: 1, result: { content: [] } });
+        // Every other word is one of the last tokens: the access token, and the refresh token that came with it.
+        const text = `Bearer ${rotation.server.issued.slice(-2).join(" and ")}`;
+        const result = { content: [{ type: "text", text }] };
+        if (rotation.server.issued.includes(token)) json(res, 200, { jsonrpc: "2.0", id: 1, result });
         else res.writeHead(401).end();
       });
     });
@@ -283,6 +286,14 @@ describe.skipIf(binary === undefined)(`C26 a shared refresh token (seed ${seed})
     for (const count of good) expect(count).toBeGreaterThan(10);
     expect(good[0] ?? 0).toBeLessThanOrEqual(rotation.server.rotations);
     expect(rotation.server.revocations).toBe(0);
+  });
+
+  it("shows neither token of it in what a server says that has learned both", async () => {
+    const [stack] = stacks;
+    if (stack === undefined) throw new Error("no gateway");
+    const { status, text } = await send(stack.agentUrl("a"), { bearer: stack.agentKey, body: call });
+    expect(status).toBe(200);
+    expect(text).toContain("Bearer [REDACTED:credential] and [REDACTED:credential]");
   });
 
   it("is claimed by one that dies, while the other calls", async () => {
