@@ -77,7 +77,7 @@ describe("oauthClientCredentials", () => {
       [sent, { SECRET: secret, ID: "client-id-9" }, ["token-1", secret]],
       [signed, { KEY: await exportPKCS8(privateKey) }, ["token-2"]],
     ] as const) {
-      const injection = await start(options, env).credentials.forServer("a").inject();
+      const injection = await start(options, env).credentials.forServer("a").inject(agent);
       expect(injection.secrets.map((one) => one.reveal())).toEqual(texts);
     }
   });
