@@ -45,7 +45,7 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   if (count === 0) return;
   try {
     const needs = await findNeeds(entries, deps);
-    const denied = await withheld(needs, deps);
+    const denied = await findDenied(needs, deps);
     for (const { policyPath: path, problem } of needs) {
       if (problem === undefined) continue;
       const { code, message: reason, cure } = problem;
@@ -62,7 +62,11 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   }
 }
 
-async function findNeeds(entries: readonly Entry[], { kv, needs: others }: AccessCheckDeps): Promise<readonly Need[]> {
+/** What the configuration needs: `entries`, and what `deps` has beside them. */
+export async function findNeeds(
+  entries: readonly Entry[],
+  { kv, needs: others }: AccessCheckDeps,
+): Promise<readonly Need[]> {
   const needs: Need[] = [...(others ?? [])];
   // One after the other, so that a mount is asked about once.
   for (const { mount, path, isWritten } of entries) {
@@ -74,12 +78,11 @@ async function findNeeds(entries: readonly Entry[], { kv, needs: others }: Acces
   return needs;
 }
 
-/** What the policy of our token does not grant. */
-export async function findDenied(entries: readonly Entry[], deps: AccessCheckDeps): Promise<readonly Need[]> {
-  return await withheld(await findNeeds(entries, deps), deps);
-}
-
-async function withheld(needs: readonly Need[], { transport, tokens }: AccessCheckDeps): Promise<readonly Need[]> {
+/** Of `needs`, those that our token lacks. */
+export async function findDenied(
+  needs: readonly Need[],
+  { transport, tokens }: AccessCheckDeps,
+): Promise<readonly Need[]> {
   const paths = [...new Set(needs.map(({ policyPath }) => policyPath))];
   const answer = await transport.write("sys/capabilities-self", { paths }, await tokens.current());
   const found = asObject(answer?.["data"]);

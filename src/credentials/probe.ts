@@ -1,4 +1,4 @@
-import { type AccessCheckDeps, type Entry, findDenied } from "./access-check.ts";
+import { type AccessCheckDeps, type Entry, findDenied, findNeeds } from "./access-check.ts";
 import type { CredentialError } from "./errors.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 
@@ -48,15 +48,14 @@ export function createProbe(
       return tokens.life().tokenExpiresInMs;
     },
     async access() {
-      const all = entries();
-      const count = all.length + (deps.needs?.length ?? 0);
-      if (count === 0) return { count, missing: [] };
       try {
-        const denied = await findDenied(all, deps);
-        return {
-          count,
-          missing: denied.map(({ policyPath: path, stanza }) => ({ path, stanza })),
-        };
+        const needs = await findNeeds(entries(), deps);
+        if (needs.length === 0) return { count: 0, missing: [] };
+        const denied = await findDenied(needs, deps);
+        const missing = denied.map(({ policyPath: path, stanza }) => ({ path, stanza }));
+        const problem = needs.flatMap(({ problem: found }) => found ?? [])[0];
+        if (missing.length === 0 && problem !== undefined) throw problem;
+        return { count: needs.length, missing };
       } catch (error) {
         throw explain(error);
       }
