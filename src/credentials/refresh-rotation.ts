@@ -205,10 +205,13 @@ export class RefreshRotation {
     }
   }
 
-  /** A third of a claim is for its own write, a third for the request, a third to write what that brings. */
+  /**
+   * At most a third of a claim is for its own write, and the last third to write what the request brings. An answer that
+   * comes after we gave up may be the only one that there ever was: the request has all the time between.
+   */
   async #spend(claimed: Claimed): Promise<SpendOutcome> {
     const { claimMs, spend } = this.#deps;
-    return await spend(claimed.refreshToken, Math.min(claimMs / 3, (2 * claimMs) / 3 - this.#ageMs(claimed)));
+    return await spend(claimed.refreshToken, (2 * claimMs) / 3 - this.#ageMs(claimed));
   }
 
   /** By whichever clock moved further, since the monotonic one stands still in a suspended machine. */

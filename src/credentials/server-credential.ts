@@ -104,6 +104,7 @@ export class ShapedCredential implements ServerCredential {
     return { ...joined, condition: conditionOf(false, this.#failure), lastError };
   }
 
+  inject(): Injection | Promise<Injection> {
     try {
       return this.#take();
     } catch (error) {

@@ -491,7 +491,7 @@ it("docs/credentials-oauth.md: every example loads and makes a credential", () =
   const blocks = [
     ...readFileSync("docs/credentials-oauth.md", "utf8").matchAll(/```yaml\nservers:\n {2}(\w+):\n[\s\S]*?```/g),
   ];
-  expect(blocks.length).toBeGreaterThanOrEqual(4);
+  expect(blocks).toHaveLength(4);
   for (const [block, server = ""] of blocks) {
     const policy = `policy: { version: 1, servers: { ${server}: { tools: [a] } } }`;
     const vault = "vault: { address: https://v.internal, auth: { method: token, token: { env: T } } }";

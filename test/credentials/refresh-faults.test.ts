@@ -198,7 +198,7 @@ describe("C26 a request that brings nothing", () => {
       const failed = bench.failure(gateway);
       if (how === "hangs") {
         await bench.until(() => bench.endpoint.asked.length === 1);
-        bench.clock.advance(10_000);
+        bench.clock.advance(20_000);
       }
       expect((await failed).isAway).toBe(true);
       expect((await bench.record())["refresh_claim"]).toBeDefined();
