@@ -4,6 +4,7 @@ import { demo } from "./demo/demo.ts";
 import { type Command, type CommandIo, exitCodes } from "./io.ts";
 import { gateway, relay } from "./long-running.ts";
 import { policyTest } from "./policy-test.ts";
+import { status } from "./status.ts";
 import { token } from "./token.ts";
 import { version } from "./version.ts";
 
@@ -14,6 +15,7 @@ const usage = `usage: postern COMMAND
   gateway -c gateway.yaml          run the private network's side
   check -c FILE                    every mistake in one of the three files, with a cure
   policy test -c gateway.yaml …    allow or deny, and the rule that says so
+  status -c FILE                   how the running part is, from its admin port
   token new [--kind tunnel|agent]  a new secret and its hash
   --version
 
@@ -30,12 +32,13 @@ const commands = new Map<string, Command>([
   ["relay", relay],
   ["gateway", gateway],
   ["check", check],
+  ["status", status],
   ["policy", policy],
   ["token", token],
 ]);
 
 /** Commands of the contract that this version does not have; named so that nobody searches for a typing error. */
-const laterCommands = new Set(["lock", "doctor", "status"]);
+const laterCommands = new Set(["lock", "doctor"]);
 
 const io: CommandIo = {
   out: (text) => process.stdout.write(`${text}\n`),

@@ -1,20 +1,9 @@
 import { hostname } from "node:os";
 import { z } from "zod";
 import { address } from "./addresses.ts";
+import { type AdminSettings, adminSection } from "./admin-section.ts";
 import { type TokenExchangeSettings, tokenExchange } from "./exchange-fields.ts";
-import {
-  byName,
-  duration,
-  filePath,
-  type Listen,
-  listenAddress,
-  section,
-  sha256,
-  size,
-  textField,
-  urlName,
-  wholeNumber,
-} from "./fields.ts";
+import { byName, duration, filePath, section, sha256, size, textField, urlName, wholeNumber } from "./fields.ts";
 import { clientCredentials, type GrantSettings, githubApp, jwtBearer, refreshToken } from "./grant-fields.ts";
 import { type StaticSettings, staticCredentials } from "./header-fields.ts";
 import { type IssuedSettings, mtls, vaultDynamic, vaultIdentity } from "./issued-fields.ts";
@@ -37,7 +26,7 @@ export interface GatewaySettings {
   readonly servers: { readonly [name: string]: ServerSettings };
   readonly agents: AgentSettings;
   readonly gateway: { readonly id: string };
-  readonly admin: { readonly listen: Listen };
+  readonly admin: AdminSettings;
   /** Without a file: standard output. */
   readonly audit: { readonly file: string | undefined; readonly onError: "deny" | "continue" };
   readonly limits: { readonly requestBytes: number; readonly streams: number };
@@ -76,7 +65,7 @@ export function createGatewaySchema(base: string): z.ZodType<GatewaySettings, un
     policy: z.unknown().meta({ anyOf: [{ type: "string" }, { $ref: "policy.schema.json" }] }),
     agents: agentsSection(base).optional(),
     gateway: section({ id: replicaId().optional() }).optional(),
-    admin: section({ listen: listenAddress().optional() }).optional(),
+    admin: adminSection(base, 9464),
     audit: section({
       file: filePath(base).optional(),
       onError: z.enum(["deny", "continue"]).default("deny"),
@@ -94,7 +83,7 @@ export function createGatewaySchema(base: string): z.ZodType<GatewaySettings, un
       servers: file.servers,
       agents: file.agents ?? { verify: "relay" },
       gateway: { id: file.gateway?.id ?? hostname() },
-      admin: { listen: file.admin?.listen ?? { host: "127.0.0.1", port: 9464 } },
+      admin: file.admin,
       audit: { file: file.audit?.file, onError: file.audit?.onError ?? "deny" },
       limits: { requestBytes: file.limits?.requestBytes ?? 4 * mebibyte, streams: file.limits?.streams ?? 2048 },
       timeouts: { firstByteMs: file.timeouts?.firstByte ?? 5 * minute, idleMs: file.timeouts?.idle ?? 10 * minute },

@@ -90,16 +90,18 @@ export function leasedSource(base: string): z.ZodType<AnySource, unknown> {
     .meta(exactlyOne) as z.ZodType<AnySource, unknown>;
 }
 
-/** Exactly one of file and env. */
-export function localSource(base: string): z.ZodType<LocalSource, unknown> {
+/** Exactly one of file and env. `whyNot` says why it cannot be read from Vault. */
+export function localSource(
+  base: string,
+  whyNot = "what opens Vault cannot be read from Vault",
+): z.ZodType<LocalSource, unknown> {
   const vault = z.unknown().optional();
   const keys = section({ vault, file: filePath(base).optional(), env: environmentName().optional() });
   return keys
     .transform(({ vault, file, env }, ctx): LocalSource => {
       const cure = "{ file: PATH } or { env: NAME }";
       if (vault !== undefined) {
-        const message = "{}: what opens Vault cannot be read from Vault";
-        ctx.addIssue({ code: "custom", message, params: { cure } });
+        ctx.addIssue({ code: "custom", message: `{}: ${whyNot}`, params: { cure } });
         return z.NEVER;
       }
       const given: LocalSource[] = [];

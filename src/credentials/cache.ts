@@ -7,6 +7,7 @@
  */
 import type { Clock } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
+import { conditionOf, Failures, type ReaderState } from "./states.ts";
 
 export interface CachedOptions<T> {
   /** Must reject with `CredentialError` only, and within a deadline of its own. */
@@ -25,6 +26,7 @@ export interface CachedOptions<T> {
 
 interface Held<T> {
   readonly value: T;
+  readonly loadedAt: number;
   readonly freshUntil: number;
   /** Until then an old value serves while a refresh runs; after it callers wait for the refresh. */
   readonly lingerUntil: number;
@@ -44,6 +46,8 @@ export class Cached<T> {
   #isSlow = false;
   #failure: CredentialError | undefined;
   #retryAt = Number.NEGATIVE_INFINITY;
+  #loads = 0;
+  readonly #failures = new Failures();
 
   constructor(options: CachedOptions<T>) {
     this.#options = options;
@@ -65,6 +69,21 @@ export class Cached<T> {
     if (this.#flight !== undefined || this.#failure === undefined || now >= this.#retryAt) return await this.#load();
     if (this.#held !== undefined && now < this.#held.staleUntil) return this.#held.value;
     throw this.#failure;
+  }
+
+  state(): ReaderState {
+    const now = this.#options.clock.now();
+    const held = this.#held;
+    const endsByItself = this.#options.spanOf !== undefined;
+    const isHeld = held !== undefined && now < held.staleUntil;
+    return {
+      condition: conditionOf(isHeld, this.#failure),
+      ageMs: held === undefined ? undefined : now - held.loadedAt,
+      expiresInMs: isHeld && endsByItself ? held.staleUntil - now : undefined,
+      loads: this.#loads,
+      failures: this.#failures.count,
+      lastError: this.#failures.last(now),
+    };
   }
 
   #getLate(now: number, held: Held<T> | undefined): T | Promise<T> {
@@ -119,7 +138,14 @@ export class Cached<T> {
     const recovered = this.#failure !== undefined && this.#held !== undefined;
     this.#land();
     this.#failure = undefined;
-    this.#held = { value, freshUntil, staleUntil, lingerUntil: Math.min(freshUntil + freshMs, staleUntil) };
+    this.#loads += 1;
+    this.#held = {
+      value,
+      loadedAt: startedAt,
+      freshUntil,
+      staleUntil,
+      lingerUntil: Math.min(freshUntil + freshMs, staleUntil),
+    };
     if (recovered) onRecovered?.();
     return value;
   }
@@ -131,6 +157,7 @@ export class Cached<T> {
     const isFirst = this.#failure === undefined;
     this.#land();
     this.#failure = failure;
+    this.#failures.note(failure, now);
     this.#retryAt = now + this.#pauseMs(failure);
     const held = this.#held;
     if (held !== undefined && failure.isAway && now < held.staleUntil) {

@@ -30,6 +30,7 @@ import {
 } from "./server-credential.ts";
 import { tokenShape } from "./shapes.ts";
 import { type Environment, LocalReader } from "./sources.ts";
+import { type CredentialStates, joinStates, type StoreState } from "./states.ts";
 import { TokenManager } from "./vault-auth.ts";
 import { KvReader, type KvRecord } from "./vault-kv.ts";
 import { createLogin } from "./vault-login.ts";
@@ -65,6 +66,8 @@ export interface Credentials {
    * missing. Never rejects; without a store it does nothing. Call it once, when every source has been named.
    */
   checkAccess(): Promise<void>;
+  /** How every credential is, and the store. Cheap; connects to nothing. */
+  states(): CredentialStates;
   /** Ends requests and timers; revokes leases, and a token that we logged in for, if the store answers within 2 s each. */
   close(): Promise<void>;
 }
@@ -102,6 +105,14 @@ export function createCredentials(options: CredentialsOptions): Credentials {
     },
     read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
     checkAccess: async () => await store?.checkAccess(),
+    states: () => ({
+      servers: [...known].map(([server, credential]) => ({
+        server,
+        type: options.servers[server]?.type,
+        ...(credential.state?.() ?? joinStates([])),
+      })),
+      store: store?.state(),
+    }),
     close: async () => {
       // Before what they need ends.
       await Promise.all(refreshers.map((refresher) => refresher.close()));
@@ -214,7 +225,7 @@ function localReaderOf(
   const freshMs = "env" in source ? Number.POSITIVE_INFINITY : fileFreshMs;
   const { clock, random } = options;
   const cached = new Cached({ load: () => reader.read(source), freshMs, staleForMs: 0, clock, random });
-  return { read: () => cached.get(), reload: () => cached.reload() };
+  return { read: () => cached.get(), reload: () => cached.reload(), state: () => cached.state() };
 }
 
 /** One Vault or OpenBao server, and what was read from it. */
@@ -309,6 +320,12 @@ class Store {
     return lease;
   }
 
+  state(): StoreState {
+    const { loads: reads, failures: readFailures } = joinStates([...this.#records.values()].map((one) => one.state()));
+    const { method } = this.#options.auth;
+    return { address: this.#transport.address, method, ...this.#tokens.life(), reads, readFailures };
+  }
+
   async checkAccess(): Promise<void> {
     const { logger } = this.#deps;
     const needs = this.#leases.map(({ need }) => need);
@@ -331,6 +348,7 @@ function fieldReader(record: Cached<KvRecord>, field: string): SecretReader {
       return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
     },
     reload: async () => (await record.reload()).field(field),
+    state: () => record.state(),
   };
 }
 

@@ -32,6 +32,7 @@ export type CredentialErrorCode =
   | "endpoint-bad-answer"
   | "grant-denied"
   | "record-busy"
+  /** Only a person can grant it anew. */
   | "needs-reauth"
   | "caller-unfit"
   | "closed";

@@ -9,6 +9,7 @@ import type { Clock, Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import { type Injection, type Shape, sealInjection } from "./shapes.ts";
+import { conditionOf, Failures, joinStates, type ReaderState } from "./states.ts";
 
 /** For whom a call is made: the principal, and what it has shown. */
 export interface Caller {
@@ -35,6 +36,8 @@ export interface ServerCredential {
   refresh(failed: Injection, caller: Caller): Injection | Promise<Injection>;
   /** Lower-case names of the headers it sets, which agents must not send. */
   headerNames(): readonly string[];
+  /** How it is, for status and metrics; absent where there is nothing to tell. */
+  state?(): ReaderState;
 }
 
 /** A place that a secret is read from. */
@@ -43,6 +46,7 @@ export interface SecretReader {
   read(): Secret | Promise<Secret>;
   /** Read now, whatever is at hand. */
   reload(): Promise<Secret>;
+  state?(): ReaderState;
 }
 
 const noInjection: Injection = { headers: [], secrets: [] };
@@ -68,7 +72,8 @@ export class ShapedCredential implements ServerCredential {
   readonly #clock: Clock;
   readonly #logger: Logger;
   #last: Injection | undefined;
-  #failure: string | undefined;
+  #failure: CredentialError | undefined;
+  readonly #failures = new Failures();
   #reread: Promise<Injection> | undefined;
   #fruitless = 0;
   #rereadAt = Number.NEGATIVE_INFINITY;
@@ -87,6 +92,14 @@ export class ShapedCredential implements ServerCredential {
 
   headerNames(): readonly string[] {
     return this.#shape.names.map((name) => name.toLowerCase());
+  }
+
+  /** What was read may still be unfit to be sent, which only the last call has seen. */
+  state(): ReaderState {
+    const joined = joinStates(this.#readers.flatMap((reader) => reader.state?.() ?? []));
+    if (this.#failure === undefined) return joined;
+    const lastError = this.#failures.last(this.#clock.now());
+    return { ...joined, condition: conditionOf(false, this.#failure), lastError };
   }
 
   inject(): Injection | Promise<Injection> {
@@ -168,8 +181,10 @@ export class ShapedCredential implements ServerCredential {
   #report(error: unknown): unknown {
     if (!(error instanceof CredentialError)) return error;
     this.#last = undefined;
-    if (this.#failure !== error.message) {
-      this.#failure = error.message;
+    const isNew = this.#failure?.message !== error.message;
+    this.#failure = error;
+    this.#failures.note(error, this.#clock.now());
+    if (isNew) {
       const { code, cure, message, status } = error;
       this.#logger.error("credential failed", {
         code,

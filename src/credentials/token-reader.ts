@@ -12,6 +12,7 @@ import { CredentialError } from "./errors.ts";
 import type { GrantHttp, SendRequest } from "./grant-http.ts";
 import type { AnySource } from "./options.ts";
 import type { SecretReader } from "./server-credential.ts";
+import type { ReaderState } from "./states.ts";
 
 export interface IssuedToken {
   readonly text: string;
@@ -95,6 +96,10 @@ export class TokenReader implements SecretReader {
     if (now < this.#reloadAt) return await this.read();
     this.#reloadAt = now + reloadPauseMs;
     return (await this.#cached.reload()).secret;
+  }
+
+  state(): ReaderState {
+    return this.#cached.state();
   }
 
   async #obtain(): Promise<HeldToken> {

@@ -9,6 +9,7 @@ import { Backoff, type Clock, type Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import { LongTimer } from "./long-timer.ts";
+import { Failures, type StoreState } from "./states.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 import { type Grant, renewedGrant, type VaultLogin } from "./vault-login.ts";
 import type { VaultTransport } from "./vault-transport.ts";
@@ -47,6 +48,12 @@ const lookEveryMs = 1_000;
 const minRefreshMs = 500;
 const revokeDeadlineMs = 2_000;
 
+/** What the token has been through; `StoreState` says what the names mean. */
+export type TokenLife = Pick<
+  StoreState,
+  "condition" | "epoch" | "tokenExpiresInMs" | "logins" | "loginFailures" | "renewals" | "renewalFailures" | "lastError"
+>;
+
 export class TokenManager {
   readonly #options: TokenManagerOptions;
   readonly #timer: LongTimer;
@@ -54,6 +61,11 @@ export class TokenManager {
   #state: State = { kind: "none" };
   #epoch = 0;
   #login: Promise<Grant> | undefined;
+  #logins = 0;
+  #renewals = 0;
+  #loginFailures = 0;
+  #renewalFailures = 0;
+  readonly #failures = new Failures();
 
   constructor(options: TokenManagerOptions) {
     this.#options = options;
@@ -100,6 +112,25 @@ export class TokenManager {
   get revokesLeases(): boolean {
     const state = this.#state;
     return this.#options.login.ownsToken && state.kind === "valid" && state.grant.renewable;
+  }
+
+  life(): TokenLife {
+    const { clock } = this.#options;
+    const state = this.#state;
+    const now = clock.now();
+    // An expired token is noticed by the next read.
+    const isOver = state.kind === "valid" && this.#hasExpired(state);
+    const left = state.kind === "valid" && !isOver ? state.expiresAt - now : Number.POSITIVE_INFINITY;
+    return {
+      condition: isOver ? "none" : state.kind,
+      epoch: this.#epoch,
+      tokenExpiresInMs: Number.isFinite(left) ? left : undefined,
+      logins: this.#logins,
+      loginFailures: this.#loginFailures,
+      renewals: this.#renewals,
+      renewalFailures: this.#renewalFailures,
+      lastError: this.#failures.last(now),
+    };
   }
 
   /** Stops every timer. A token that we were granted is revoked, if the store answers soon. */
@@ -163,15 +194,23 @@ export class TokenManager {
   }
 
   #logIn(): Promise<Grant> {
-    this.#login ??= this.#options.login.logIn().finally(() => {
-      this.#login = undefined;
-    });
+    this.#login ??= this.#options.login
+      .logIn()
+      .then((grant) => {
+        this.#logins += 1;
+        return grant;
+      })
+      .finally(() => {
+        this.#login = undefined;
+      });
     return this.#login;
   }
 
   #failLogin(error: unknown): void {
     const { transport, clock, logger } = this.#options;
     const failure = explainFailure(error, transport.address);
+    this.#loginFailures += 1;
+    this.#failures.note(failure, clock.now());
     const waitMs = Math.max(1_000, failure.retryAfterMs ?? 0, this.#backoff.nextMs());
     this.#enter({ kind: "failed", error: failure, retryAt: clock.now() + waitMs });
     logger.warn("store login failed", {
@@ -235,6 +274,7 @@ export class TokenManager {
   async #renew(grant: Grant): Promise<Grant> {
     const { transport } = this.#options;
     const answer = await transport.write("auth/token/renew-self", {}, grant.token);
+    this.#renewals += 1;
     const isShared = grant.isShared === true ? { isShared: true } : {};
     return { ...renewedGrant(grant.token, answer, transport.address), ...isShared };
   }
@@ -249,7 +289,9 @@ export class TokenManager {
 
   /** The token in hand is used to its end; only then does a failure reach callers. */
   #failRefresh(error: unknown, state: Valid): void {
-    const { transport, logger } = this.#options;
+    const { transport, clock, logger } = this.#options;
+    if (state.next === "renew") this.#renewalFailures += 1;
+    else this.#loginFailures += 1;
     if (state.next === "renew" && endsRenewal(error)) {
       // At its maximum a token is refused renewal for ever: only a login helps.
       this.#enter({ ...state, next: "log-in" });
@@ -257,6 +299,7 @@ export class TokenManager {
       return;
     }
     const failure = explainFailure(error, transport.address);
+    this.#failures.note(failure, clock.now());
     const waitMs = Math.max(1_000, failure.retryAfterMs ?? 0, this.#backoff.nextMs());
     logger.warn("store token not renewed", {
       store: transport.address,

@@ -7,6 +7,7 @@ import type { AgentVerifier } from "./agent-verifier.ts";
 import type { AuditLog } from "./audit.ts";
 import type { BodyWatch } from "./body-watch.ts";
 import type { ByteBudget } from "./byte-budget.ts";
+import type { CallTally } from "./call-tally.ts";
 import type { LeakGuard } from "./leak-guard.ts";
 import type { McpSessions } from "./mcp-sessions.ts";
 import type { SessionIds } from "./session-id.ts";
@@ -35,11 +36,14 @@ export interface GatewayServer {
   readonly upstream: Upstream;
   readonly credential: Injector;
   readonly leaks: LeakGuard;
+  readonly calls: CallTally;
 }
 
 /** What all exchanges share; `sessions` those of one server only. */
 export interface PipelineContext {
   readonly servers: ReadonlyMap<string, GatewayServer>;
+  /** Exchanges for a server that is not to be used, or not there. */
+  readonly unknownServer: CallTally;
   readonly policy: Policy;
   /** Undefined: the relay is believed about who calls (`agents.verify: relay`). */
   readonly agents: AgentVerifier | undefined;

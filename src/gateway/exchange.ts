@@ -65,6 +65,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
   #call: UpstreamCall | undefined;
   #injected: Injected | undefined;
   #isRetried = false;
+  #lacksCredential = false;
 
   constructor(ctx: PipelineContext, open: Open, stream: TunnelStream) {
     this.#ctx = ctx;
@@ -311,12 +312,16 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
       next.headers.length === failed.headers.length &&
       next.headers.every((x, i) => x === failed.headers[i]);
     if (isSame) this.#answer?.refuseCredential();
-    else this.#forward(next);
+    else {
+      if (this.#server !== undefined) this.#server.calls.retries += 1;
+      this.#forward(next);
+    }
   }
 
   /** An answer of ours instead of the upstream's. */
   #say(kind: "unavailable" | "credentialFailed"): void {
     if (this.#state !== "over") {
+      this.#lacksCredential = kind === "credentialFailed";
       this.#answerWith(agentErrorAnswer(kind, addressee(this.#open, this.#judged?.message)));
     }
   }
@@ -360,6 +365,8 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     if (judged?.flightId !== undefined) this.#ctx.sessions.finish(judged.session.key, judged.flightId);
     // Gone already where the answer left; where it did not, the agent may try again.
     if (judged?.askId !== undefined) this.#ctx.sessions.releaseAsk(judged.session.key, judged.askId);
+    const durationMs = this.#ctx.clock.now() - this.#startedAt;
+    this.#count(end, durationMs);
     if (this.#subject === undefined) return;
     const { headAt } = this.#reply;
     this.#ctx.audit.outcome(this.#subject, {
@@ -370,8 +377,14 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
       bytesOut: this.#reply.bytesOut,
       scrubbed: this.#answer?.scrubbedCount ?? 0,
       firstByteMs: headAt === undefined ? undefined : headAt - this.#startedAt,
-      durationMs: this.#ctx.clock.now() - this.#startedAt,
+      durationMs,
     });
+  }
+
+  #count(end: string, durationMs: number): void {
+    const { status, by } = this.#reply;
+    const call = { decision: this.#judged?.decision, end, status, by, lacksCredential: this.#lacksCredential };
+    (this.#server?.calls ?? this.#ctx.unknownServer).add(call, durationMs, this.#open.method === "POST");
   }
 }
 

@@ -8,6 +8,7 @@ import { createAgentVerifier } from "./agent-verifier.ts";
 import { AuditLog } from "./audit.ts";
 import { BodyWatch } from "./body-watch.ts";
 import { ByteBudget } from "./byte-budget.ts";
+import { CallTally } from "./call-tally.ts";
 import type { GatewayServer, Injector, PipelineContext } from "./context.ts";
 import { Exchange } from "./exchange.ts";
 import { LeakGuard } from "./leak-guard.ts";
@@ -42,6 +43,17 @@ export interface GatewayStatus {
   /** Places in answers where a credential was found, since the start. */
   readonly scrubbedCount: number;
   readonly audit: { readonly isWritable: boolean; readonly lostCount: number };
+  readonly servers: readonly ServerStatus[];
+  /** Exchanges for a server that the policy keeps from everybody, or that is not there. */
+  readonly unknownServer: CallTally;
+}
+
+export interface ServerStatus {
+  readonly name: string;
+  readonly openCalls: number;
+  /** As `GatewayStatus.scrubbedCount`, of this one. */
+  readonly scrubbedCount: number;
+  readonly calls: CallTally;
 }
 
 export interface Gateway {
@@ -71,6 +83,7 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
   let exchangeCount = 0;
   const ctx: PipelineContext = {
     servers,
+    unknownServer: new CallTally(),
     policy,
     agents,
     audit,
@@ -115,6 +128,8 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
       answerBytes: ctx.answerBudget.used,
       scrubbedCount: [...servers.values()].reduce((sum, { leaks }) => sum + leaks.hitCount, 0),
       audit: { isWritable: audit.isWritable, lostCount: audit.lostCount },
+      servers: [...servers.values()].map(serverStatus),
+      unknownServer: ctx.unknownServer,
     }),
     reopenAudit: () => audit.reopen(),
     async stop(drainMs) {
@@ -129,6 +144,10 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
   };
 }
 
+function serverStatus({ name, upstream, leaks, calls }: GatewayServer): ServerStatus {
+  return { name, openCalls: upstream.openCount, scrubbedCount: leaks.hitCount, calls };
+}
+
 function createServers(options: GatewayOptions, deps: GatewayDeps): ReadonlyMap<string, GatewayServer> {
   const servers = new Map<string, GatewayServer>();
   for (const [name, server] of Object.entries(options.servers)) {
@@ -140,7 +159,8 @@ function createServers(options: GatewayOptions, deps: GatewayDeps): ReadonlyMap<
       clock: deps.clock,
       logger: deps.logger,
     });
-    servers.set(name, { name, credential, leaks, upstream: openUpstream(server, options, deps) });
+    const upstream = openUpstream(server, options, deps);
+    servers.set(name, { name, credential, leaks, upstream, calls: new CallTally() });
   }
   return servers;
 }

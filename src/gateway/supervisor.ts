@@ -34,6 +34,16 @@ export interface SupervisorStatus {
   readonly leavingSessions: number;
   /** Why there is no session, if there is none. */
   readonly lastProblem: string | undefined;
+  readonly counts: DialCounts;
+}
+
+/** Since the start. */
+export interface DialCounts {
+  readonly connected: number;
+  readonly refused: number;
+  readonly failed: number;
+  /** Sessions that ended before a successor was asked for. */
+  readonly lost: number;
 }
 
 type State =
@@ -77,6 +87,7 @@ export class Supervisor {
   readonly #leaving = new Set<GatewaySession>();
   #state: State = { kind: "stopped" };
   #lastProblem: string | undefined;
+  readonly #counts = { connected: 0, refused: 0, failed: 0, lost: 0 };
 
   constructor(options: SupervisorOptions) {
     this.#options = options;
@@ -110,6 +121,7 @@ export class Supervisor {
       openStreams,
       leavingSessions: this.#leaving.size,
       lastProblem: session === undefined ? this.#lastProblem : undefined,
+      counts: { ...this.#counts },
     };
   }
 
@@ -170,12 +182,15 @@ export class Supervisor {
   #onOutcome(outcome: DialOutcome): void {
     switch (outcome.kind) {
       case "session":
+        this.#counts.connected += 1;
         this.#connect(outcome.session);
         break;
       case "refused":
+        this.#counts.refused += 1;
         this.#wait(this.#afterRefusal(outcome));
         break;
       case "failed":
+        this.#counts.failed += 1;
         this.#wait(this.#afterFailure(outcome));
         break;
     }
@@ -268,6 +283,7 @@ export class Supervisor {
     const state = this.#state;
     if (state.kind !== "connected" || state.session !== session) return;
     state.watch.cancel();
+    this.#counts.lost += 1;
     this.#lastProblem = `${end.reason}: ${end.detail}`;
     if (this.#clock.now() - state.since >= minimumUptimeMs) this.#backoff.reset();
     const cure = endCures[end.reason];

@@ -30,6 +30,7 @@ import type { RelayDeps, RelayLimits, RelayTimeouts } from "./options.ts";
 import type { RequestHeaders } from "./request-headers.ts";
 import { type CreditOwner, Response } from "./response.ts";
 import { readResponseHead } from "./response-headers.ts";
+import type { RelayTally } from "./tally.ts";
 import type { Tunnel, Waiter } from "./tunnels.ts";
 
 /** What all exchanges of a relay share. */
@@ -37,6 +38,7 @@ export interface ExchangeContext extends RelayDeps {
   readonly limits: RelayLimits;
   readonly timeouts: RelayTimeouts;
   readonly flusher: Flusher;
+  readonly tally: RelayTally;
 }
 
 /** A request that was judged: it may use this server. */
@@ -425,7 +427,8 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   #finish(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    const { agent, connection, req, hasBody } = this.#request;
+    const { agent, connection, req, res, hasBody } = this.#request;
+    this.#context.tally.answered(res.headersSent ? res.statusCode : 0);
     agent.openStreams -= 1;
     connection.exchanges.delete(this);
     if (this.#holdTimer !== undefined) this.#stopWaiting();

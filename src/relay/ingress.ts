@@ -226,6 +226,7 @@ export class Ingress {
   }
 
   #refuseStranger(arrival: Arrival, route: BelowRoute, tunnel: Tunnel | undefined): void {
+    this.#context.tally.authFailures += 1;
     this.#refuse(arrival, unauthorized(this.hosts.publicUrl, tunnel, route.server));
   }
 
@@ -312,6 +313,7 @@ export class Ingress {
   #answer(arrival: Arrival, answer: Answer): void {
     const { req, res, connection, hasBody } = arrival;
     this.#context.logger.debug("request refused", { requestId: res.requestId, status: answer.status });
+    this.#context.tally.answered(answer.status);
     sendAnswer(res, answer);
     finishRequest(req, hasBody, connection, this.#context.clock);
   }

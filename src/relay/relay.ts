@@ -19,6 +19,7 @@ import {
 } from "./options.ts";
 import { withoutUpgrade } from "./other-upgrade.ts";
 import { isName } from "./route.ts";
+import { RelayTally } from "./tally.ts";
 import { Tunnel } from "./tunnels.ts";
 import { UpgradeDoor } from "./upgrade.ts";
 
@@ -29,6 +30,7 @@ export interface RelayStatus {
   readonly connections: number;
   readonly exchanges: number;
   readonly tunnels: readonly TunnelStatus[];
+  readonly counts: RelayTally;
 }
 
 export interface TunnelStatus {
@@ -45,6 +47,8 @@ export interface TunnelStatus {
     readonly echoAgeMs: number | undefined;
   }[];
   readonly waiting: number;
+  /** Entries by key and by issuer, and the principals that have exchanges now. */
+  readonly agents: { readonly keys: number; readonly issuers: number; readonly active: number };
 }
 
 export interface Relay {
@@ -86,6 +90,7 @@ class RelayNode implements Relay {
   readonly #options: RelayOptions;
   readonly #context: Omit<ExchangeContext, "limits"> & { limits: RelayLimits };
   readonly #keyRings: KeyRings;
+  readonly #tally = new RelayTally();
   readonly #tunnels = new Map<string, Tunnel>();
   readonly #door: UpgradeDoor;
   readonly #ingress: Ingress;
@@ -98,12 +103,12 @@ class RelayNode implements Relay {
     this.#options = options;
     const limits = { ...defaultRelayLimits, ...options.limits };
     const timeouts = { ...defaultRelayTimeouts, ...options.timeouts };
-    this.#context = { ...deps, limits, timeouts, flusher: new Flusher() };
+    this.#context = { ...deps, limits, timeouts, flusher: new Flusher(), tally: this.#tally };
     this.#keyRings = new KeyRings(deps);
     this.#planTunnels(options.tunnels)();
     const hosts = createHosts(options);
     const node = { id: "relay", software: "postern", ...options.node, instance: randomUUID() };
-    this.#door = new UpgradeDoor({ ...deps, hosts, tunnels: this.#tunnels, limits, node });
+    this.#door = new UpgradeDoor({ ...deps, hosts, tunnels: this.#tunnels, limits, node, tally: this.#tally });
     this.#ingress = new Ingress(this.#context, {
       hosts,
       tunnels: this.#tunnels,
@@ -300,6 +305,7 @@ class RelayNode implements Relay {
       connections: this.#ingress.connections.size,
       exchanges: this.#exchangeCount(),
       tunnels: [...this.#tunnels.values()].map((tunnel) => tunnelStatus(tunnel, now)),
+      counts: this.#tally,
     };
   }
 
@@ -324,5 +330,5 @@ function tunnelStatus(tunnel: Tunnel, now: number): TunnelStatus {
     streams: session.openStreamCount,
     echoAgeMs: session.lastEchoAt === undefined ? undefined : now - session.lastEchoAt,
   }));
-  return { name: tunnel.name, sessions, waiting: tunnel.waiterCount };
+  return { name: tunnel.name, sessions, waiting: tunnel.waiterCount, agents: tunnel.agents.summary };
 }

@@ -192,9 +192,13 @@ export class Tunnel {
     return false;
   }
 
-  /** Whether some gateway takes new streams, for whatever server. */
+  /**
+   * Whether some gateway takes new streams, for whatever server. One that serves none, such as `postern doctor`, must not turn
+   * "the gateway is away" into "there is no such server".
+   */
   get isConnected(): boolean {
-    for (const { session } of this.#sessions.values()) if (session.isAccepting) return true;
+    for (const { session } of this.#sessions.values())
+      if (session.isAccepting && session.servers.length > 0) return true;
     return false;
   }
 

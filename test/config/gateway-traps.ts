@@ -880,12 +880,27 @@ export const gatewayTraps: readonly Trap[] = [
     says: [["4:19 `agents.verify` must be relay or edge", "verify: relay"]],
   },
   {
-    title: "a port alone, and an admin token",
-    yaml: gatewayWith(4, "admin: { listen: 9464, token: { file: t } }"),
+    title: "an admin token that is written here",
+    yaml: gatewayWith(4, "admin: { token: hunter2-hunter2-hunter2 }"),
     says: [
-      ["4:18 `admin.listen` needs a host beside the port", '"127.0.0.1:9464"'],
-      ["4:24 `token` is not in this version yet", 'admin: { listen: "127.0.0.1:9464" }'],
+      ["4:17 `admin.token`: a secret is never written into this file", "token: { file: PATH }   or { env: NAME }"],
     ],
+  },
+  {
+    title: "an admin token in Vault",
+    yaml: gatewayWith(4, "admin: { token: { vault: { mount: secret, path: postern, field: admin } } }"),
+    says: [
+      ["4:17 `admin.token`: status is wanted most while Vault is away", "{ file: PATH } or { env: NAME }"],
+      [
+        "4:19 `admin.token` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+    ],
+  },
+  {
+    title: "a port alone, beside an admin token",
+    yaml: gatewayWith(4, "admin: { listen: 9464, token: { file: t } }"),
+    says: [["4:18 `admin.listen` needs a host beside the port", '"127.0.0.1:9464"']],
   },
   {
     title: "an address without host",

@@ -92,6 +92,16 @@ describe("gateway.yaml", () => {
     ]);
   });
 
+  it("takes a local source for the token that opens the status, in both files", () => {
+    const gateway = loadGateway(gatewayWith(4, "admin: { token: { file: admin-token } }"));
+    expect(gateway.admin.listen.port).toBe(9464);
+    expect(gateway.admin.token).toEqual({ file: expect.stringMatching(/^\/.*\/admin-token$/) });
+    const relay = sound(
+      loadRelayConfig(writeConfig("relay.yaml", relayWith(6, "admin: { token: { env: A } }"))),
+    ).config;
+    expect(relay.admin).toEqual({ listen: { host: "127.0.0.1", port: 9465 }, token: { env: "A" } });
+  });
+
   it("takes for each server what becomes of an answer that holds its credential", () => {
     const yaml = gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, onReflect: block } }");
     expect(loadGateway(yaml).servers["tickets"]?.onReflect).toBe("block");

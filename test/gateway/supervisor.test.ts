@@ -137,6 +137,7 @@ describe("the supervisor", () => {
     }
     expect(waits).toEqual([500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
     expect(s.supervisor.status()).toMatchObject({ state: "waiting", lastProblem: "CONNECT: ECONNREFUSED" });
+    expect(s.supervisor.status().counts).toEqual({ connected: 0, refused: 0, failed: 9, lost: 0 });
     const half = make(() => 0.25);
     half.supervisor.start();
     expect(half.clock.nextInMs).toBe(125);

@@ -11,6 +11,7 @@ import {
   type RelayLimits,
   type RelayTimeouts,
 } from "../../src/relay/options.ts";
+import { RelayTally } from "../../src/relay/tally.ts";
 import { Tunnel } from "../../src/relay/tunnels.ts";
 import { silentLogger } from "../../src/telemetry/index.ts";
 import { FakeSession } from "../support/fake-tunnel.ts";
@@ -40,7 +41,7 @@ export class Rig {
     const deps = { clock: systemClock, random: Math.random, logger: silentLogger };
     const limits = { ...defaultRelayLimits, ...options.limits };
     const timeouts = { ...defaultRelayTimeouts, ...options.timeouts };
-    const context: ExchangeContext = { ...deps, limits, timeouts, flusher: new Flusher() };
+    const context: ExchangeContext = { ...deps, limits, timeouts, flusher: new Flusher(), tally: new RelayTally() };
     const agents = [
       { name: "claude", keySha256: [this.key.sha256], servers: options.servers ?? ["tickets"] },
       { name: "root", keySha256: [this.wildcardKey.sha256], servers: ["*"] },
