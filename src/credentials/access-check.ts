@@ -62,7 +62,11 @@ export async function checkAccess(entries: readonly Entry[], deps: AccessCheckDe
   }
 }
 
-async function findNeeds(entries: readonly Entry[], { kv, needs: others }: AccessCheckDeps): Promise<readonly Need[]> {
+/** What the configuration needs: `entries`, and what `deps` has beside them. */
+export async function findNeeds(
+  entries: readonly Entry[],
+  { kv, needs: others }: AccessCheckDeps,
+): Promise<readonly Need[]> {
   const needs: Need[] = [...(others ?? [])];
   // One after the other, so that a mount is asked about once.
   for (const { mount, path, isWritten } of entries) {
@@ -74,7 +78,11 @@ async function findNeeds(entries: readonly Entry[], { kv, needs: others }: Acces
   return needs;
 }
 
-async function findDenied(needs: readonly Need[], { transport, tokens }: AccessCheckDeps): Promise<readonly Need[]> {
+/** Of `needs`, those that our token lacks. */
+export async function findDenied(
+  needs: readonly Need[],
+  { transport, tokens }: AccessCheckDeps,
+): Promise<readonly Need[]> {
   const paths = [...new Set(needs.map(({ policyPath }) => policyPath))];
   const answer = await transport.write("sys/capabilities-self", { paths }, await tokens.current());
   const found = asObject(answer?.["data"]);

@@ -53,6 +53,22 @@ export class Cached<T> {
     this.#options = options;
   }
 
+  /** One function for each value: whoever reads several parts of it can tell that they are one. */
+  readonly state = (): ReaderState => {
+    const now = this.#options.clock.now();
+    const held = this.#held;
+    const endsByItself = this.#options.spanOf !== undefined;
+    const isHeld = held !== undefined && now < held.staleUntil;
+    return {
+      condition: conditionOf(isHeld, this.#failure),
+      ageMs: held === undefined ? undefined : now - held.loadedAt,
+      expiresInMs: isHeld && endsByItself ? held.staleUntil - now : undefined,
+      loads: this.#loads,
+      failures: this.#failures.count,
+      lastError: this.#failures.last(now),
+    };
+  };
+
   /** The value itself while it is at hand, else a promise of it. Throws or rejects with `CredentialError`. */
   get(): T | Promise<T> {
     const now = this.#options.clock.now();
@@ -69,21 +85,6 @@ export class Cached<T> {
     if (this.#flight !== undefined || this.#failure === undefined || now >= this.#retryAt) return await this.#load();
     if (this.#held !== undefined && now < this.#held.staleUntil) return this.#held.value;
     throw this.#failure;
-  }
-
-  state(): ReaderState {
-    const now = this.#options.clock.now();
-    const held = this.#held;
-    const endsByItself = this.#options.spanOf !== undefined;
-    const isHeld = held !== undefined && now < held.staleUntil;
-    return {
-      condition: conditionOf(isHeld, this.#failure),
-      ageMs: held === undefined ? undefined : now - held.loadedAt,
-      expiresInMs: isHeld && endsByItself ? held.staleUntil - now : undefined,
-      loads: this.#loads,
-      failures: this.#failures.count,
-      lastError: this.#failures.last(now),
-    };
   }
 
   #getLate(now: number, held: Held<T> | undefined): T | Promise<T> {

@@ -12,6 +12,7 @@ import type { LogFields, Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import type { Caller, ServerCredential } from "./server-credential.ts";
 import type { Injection } from "./shapes.ts";
+import { type ReaderState, refusedState, summariseCallers } from "./states.ts";
 
 /** Principals of one server whose secrets are at hand at once. */
 export const maxCallers = 16_384;
@@ -53,6 +54,16 @@ export class CallerCredential implements ServerCredential {
 
   refresh(failed: Injection, caller: Caller): Injection | Promise<Injection> {
     return this.#of(caller).refresh(failed, caller);
+  }
+
+  state(): ReaderState {
+    const now = this.#options.clock.now();
+    const states: ReaderState[] = [];
+    for (const known of this.#known.values()) {
+      const state = known instanceof CredentialError ? refusedState(known, now) : known.state?.();
+      if (state !== undefined) states.push(state);
+    }
+    return summariseCallers(states);
   }
 
   #of(caller: Caller): ServerCredential {

@@ -1,6 +1,6 @@
 import type { Clock, Secret } from "../lib/index.ts";
 import type { LogFields, Logger } from "../telemetry/index.ts";
-import { checkAccess, type Entry } from "./access-check.ts";
+import { type AccessCheckDeps, checkAccess, type Entry } from "./access-check.ts";
 import { Cached } from "./cache.ts";
 import { CallerCredential } from "./caller-credential.ts";
 import { fillPath, globOf } from "./caller-path.ts";
@@ -19,6 +19,7 @@ import {
   type VaultSource,
 } from "./options.ts";
 import { isTemplated, type OpenReader, type Plan, planOf } from "./plan.ts";
+import { createProbe, type StoreProbe } from "./probe.ts";
 import { refreshGrant } from "./refresh-grant.ts";
 import { RefreshReader } from "./refresh-reader.ts";
 import {
@@ -68,6 +69,8 @@ export interface Credentials {
   checkAccess(): Promise<void>;
   /** How every credential is, and the store. Cheap; connects to nothing. */
   states(): CredentialStates;
+  /** For a diagnosis; undefined without a store. */
+  probeStore(): StoreProbe | undefined;
   /** Ends requests and timers; revokes leases, and a token that we logged in for, if the store answers within 2 s each. */
   close(): Promise<void>;
 }
@@ -113,6 +116,7 @@ export function createCredentials(options: CredentialsOptions): Credentials {
       })),
       store: store?.state(),
     }),
+    probeStore: () => store?.probe(),
     close: async () => {
       // Before what they need ends.
       await Promise.all(refreshers.map((refresher) => refresher.close()));
@@ -225,7 +229,7 @@ function localReaderOf(
   const freshMs = "env" in source ? Number.POSITIVE_INFINITY : fileFreshMs;
   const { clock, random } = options;
   const cached = new Cached({ load: () => reader.read(source), freshMs, staleForMs: 0, clock, random });
-  return { read: () => cached.get(), reload: () => cached.reload(), state: () => cached.state() };
+  return { read: () => cached.get(), reload: () => cached.reload(), state: cached.state };
 }
 
 /** One Vault or OpenBao server, and what was read from it. */
@@ -240,6 +244,8 @@ class Store {
   readonly #entries = new Map<string, Entry>();
   readonly #written = new Map<string, Entry>();
   readonly #leases: LeaseReader[] = [];
+  #reads = 0;
+  #readFailures = 0;
 
   constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
     const { clock, random, logger } = deps;
@@ -300,7 +306,7 @@ class Store {
     const { clock, random } = this.#deps;
     const where = (): LogFields => ({ store: this.#transport.address, path: `${mount}/${path}` });
     return new Cached({
-      load: () => this.#kv.read(mount, path),
+      load: () => this.#read(mount, path),
       freshMs: this.#options.ttlMs ?? defaultTtlMs,
       staleForMs: this.#options.staleForMs ?? defaultStaleForMs,
       clock,
@@ -309,6 +315,17 @@ class Store {
         logger.warn("store away, older secret serves", { ...where(), code, cure, reason: message }),
       onRecovered: () => logger.info("store back", where()),
     });
+  }
+
+  async #read(mount: string, path: string): Promise<KvRecord> {
+    try {
+      const record = await this.#kv.read(mount, path);
+      this.#reads += 1;
+      return record;
+    } catch (error) {
+      this.#readFailures += 1;
+      throw error;
+    }
   }
 
   openLease(request: LeaseRequest, logger: Logger): LeaseReader {
@@ -321,16 +338,29 @@ class Store {
   }
 
   state(): StoreState {
-    const { loads: reads, failures: readFailures } = joinStates([...this.#records.values()].map((one) => one.state()));
     const { method } = this.#options.auth;
+    const [reads, readFailures] = [this.#reads, this.#readFailures];
     return { address: this.#transport.address, method, ...this.#tokens.life(), reads, readFailures };
   }
 
   async checkAccess(): Promise<void> {
+    await checkAccess(this.#needed(), this.#checkDeps());
+  }
+
+  probe(): StoreProbe {
+    const { auth } = this.#options;
+    const harm = "wrappedSecretId" in auth ? "a wrapped secret id opens once, and that is for the gateway" : undefined;
+    return createProbe({ ...this.#checkDeps(), entries: () => this.#needed(), harm });
+  }
+
+  #needed(): Entry[] {
+    return [...new Map([...this.#entries, ...this.#written]).values()];
+  }
+
+  #checkDeps(): AccessCheckDeps {
     const { logger } = this.#deps;
     const needs = this.#leases.map(({ need }) => need);
-    const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
-    await checkAccess([...new Map([...this.#entries, ...this.#written]).values()], deps);
+    return { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
   }
 
   /** The leases first: giving them back takes a living token. */
@@ -348,7 +378,7 @@ function fieldReader(record: Cached<KvRecord>, field: string): SecretReader {
       return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
     },
     reload: async () => (await record.reload()).field(field),
-    state: () => record.state(),
+    state: record.state,
   };
 }
 

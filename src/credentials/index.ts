@@ -4,6 +4,7 @@ export { CredentialError } from "./errors.ts";
 export { credentialMetrics } from "./metrics.ts";
 export { type Needles, needlesOf } from "./needles.ts";
 export type { CredentialOptions, VaultOptions } from "./options.ts";
+export type { StoreProbe } from "./probe.ts";
 export type { Caller, ServerCredential } from "./server-credential.ts";
 export type { Injection } from "./shapes.ts";
 export { readSecret } from "./sources.ts";

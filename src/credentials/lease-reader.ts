@@ -92,6 +92,7 @@ export class LeaseReader {
         return held instanceof Promise ? held.then(({ fields }) => fields.field(name)) : held.fields.field(name);
       },
       reload: async () => (await this.#reload()).fields.field(name),
+      state: this.#cached.state,
     };
   }
 

@@ -96,7 +96,9 @@ export class ShapedCredential implements ServerCredential {
 
   /** What was read may still be unfit to be sent, which only the last call has seen. */
   state(): ReaderState {
-    const joined = joinStates(this.#readers.flatMap((reader) => reader.state?.() ?? []));
+    // Two fields of one entry are one read.
+    const distinct = new Map(this.#readers.map((reader) => [reader.state, reader]));
+    const joined = joinStates([...distinct.values()].flatMap((reader) => reader.state?.() ?? []));
     if (this.#failure === undefined) return joined;
     const lastError = this.#failures.last(this.#clock.now());
     return { ...joined, condition: conditionOf(false, this.#failure), lastError };

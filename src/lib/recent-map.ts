@@ -28,6 +28,11 @@ export class RecentMap<V> {
     return this.#entries.size;
   }
 
+  /** Those that are remembered now; no use of them. */
+  *values(): Iterable<V> {
+    for (const { value } of this.#entries.values()) yield value;
+  }
+
   /** Counts as a use. */
   get(key: string): V | undefined {
     const now = this.#options.clock.now();
