@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { GatewayConfig } from "../../config/index.ts";
-import { CredentialError, type Credentials, type StoreProbe } from "../../credentials/index.ts";
+import { CredentialError, type Credentials, type Injection, type StoreProbe } from "../../credentials/index.ts";
 import { tryKeys } from "../../identity/index.ts";
 import { systemClock } from "../../lib/index.ts";
 import { silentLogger } from "../../telemetry/index.ts";
@@ -236,9 +236,14 @@ function serverStages(name: string, config: GatewayConfig, credentials: Credenti
   const server = config.servers[name];
   if (server === undefined) return [];
   const label = `server ${name}`;
-  const net = netStages({ label, url: new URL(server.url), key: `servers.${name}.url` });
-  let headers: readonly string[] = [];
   const { credential } = server;
+  const net = netStages({
+    label,
+    url: new URL(server.url),
+    key: `servers.${name}.url`,
+    isJudgedLater: credential?.type === "mtls",
+  });
+  let found: Injection = { headers: [], secrets: [] };
   const reading: Stage = {
     name: `${label} credential`,
     needs: needsStore(credential) ? [loginName] : [],
@@ -248,9 +253,9 @@ function serverStages(name: string, config: GatewayConfig, credentials: Credenti
       const own = credentials.forServer(name);
       const why = own.isPerCaller ? "it depends on who calls; `postern status` tells how calls went" : untried[type];
       if (why !== undefined) throw new NotTried(why);
-      const injection = await guarded(async () => await own.inject(nobody));
-      ({ headers } = injection);
-      return `${type}: ${headers.filter((_, i) => i % 2 === 0).join(", ")}`;
+      found = await guarded(async () => await own.inject(nobody));
+      const names = found.headers.filter((_, i) => i % 2 === 0);
+      return `${type}: ${found.tls === undefined ? names.join(", ") : "a certificate and its key"}`;
     },
   };
   const mcp: Stage = {
@@ -261,7 +266,8 @@ function serverStages(name: string, config: GatewayConfig, credentials: Credenti
       probeMcp({
         server: name,
         url: server.url,
-        headers,
+        headers: found.headers,
+        tls: found.tls,
         hasCredential: credential !== undefined,
         software,
         clock: systemClock,

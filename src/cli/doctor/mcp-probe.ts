@@ -14,6 +14,8 @@ export interface McpTarget {
   readonly ca?: readonly string[] | undefined;
   /** Of the credential; empty without one. */
   readonly headers: RawHeaders;
+  /** The client certificate, where that is the credential. */
+  readonly tls: UpstreamRequest["tls"];
   readonly hasCredential: boolean;
   readonly software: string;
   readonly clock: Clock;
@@ -80,6 +82,7 @@ async function askHead(upstream: Upstream, target: McpTarget, body: string, more
     method: "POST",
     headers: [...headers, ...more, ...target.headers],
     body: Buffer.from(body),
+    tls: target.tls,
   } as const;
   const found = await sendForHead(upstream, request);
   if ("status" in found) return found;
@@ -87,9 +90,9 @@ async function askHead(upstream: Upstream, target: McpTarget, body: string, more
 }
 
 /** Best effort: a server may refuse to have its sessions ended. */
-async function endSession(upstream: Upstream, { headers }: McpTarget, sessionId: string): Promise<void> {
+async function endSession(upstream: Upstream, { headers, tls }: McpTarget, sessionId: string): Promise<void> {
   const own = ["mcp-session-id", sessionId, "mcp-protocol-version", legacyRevision];
-  await sendForHead(upstream, { method: "DELETE", headers: [...own, ...headers] });
+  await sendForHead(upstream, { method: "DELETE", headers: [...own, ...headers], tls });
 }
 
 function sendForHead(upstream: Upstream, request: UpstreamRequest): Promise<Head | UpstreamError> {
