@@ -123,6 +123,22 @@ describe("states of all credentials", () => {
     }
   });
 
+  it("count two fields of one entry as one read", async () => {
+    const vault = await VaultFake.start();
+    try {
+      await vault.putSecret("secret", "mcp/pair", { user: "somebody", password: "a-password-of-length" });
+      const { roleId, secretId } = await vault.enableApprole('path "secret/data/mcp/*" { capabilities = ["read"] }');
+      const at = (field: string) => ({ vault: { mount: "secret", path: "mcp/pair", field } });
+      const pair = { type: "basic", username: at("user"), password: at("password") } as const;
+      const h = open({ vault: byRole(vault.address, roleId), servers: { pair }, env: { SECRET_ID: secretId } });
+      await h.inject();
+      expect(h.credentials.states().servers[0]).toMatchObject({ condition: "valid", loads: 1 });
+      await h.credentials.close();
+    } finally {
+      await vault.stop();
+    }
+  });
+
   it("count a login that failed, with its cure", async () => {
     const h = open({
       vault: byRole("http://127.0.0.1:1", "role"),
