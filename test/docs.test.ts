@@ -55,6 +55,37 @@ describe("docs/credentials.md", () => {
   });
 });
 
+describe("docs/credentials-issued.md", () => {
+  it("shows every type", () => {
+    const text = readFileSync(path("docs/credentials-issued.md"), "utf8");
+    const types = [...text.matchAll(/```yaml\n(servers:\n[\s\S]*?)```/g)].map(
+      ([, section = ""]) => /type: (\w+)/.exec(section)?.[1],
+    );
+    expect(new Set(types)).toEqual(new Set(["mtls", "vaultDynamic", "vaultIdentity"]));
+  });
+});
+
+describe.each(["docs/credentials.md", "docs/credentials-oauth.md", "docs/credentials-issued.md"])("%s", (document) => {
+  const text = readFileSync(path(document), "utf8");
+  const blocks = [...text.matchAll(/```yaml\n((?:agents|servers):\n[\s\S]*?)```/g)].map(([, block = ""]) => block);
+
+  it("shows servers", () => expect(blocks.length).toBeGreaterThan(0));
+
+  it.each(blocks)("shows a server without faults: %s", (block) => {
+    const dir = mkdtempSync(join(tmpdir(), "postern-docs-"));
+    onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
+    const name = /servers:\n {2}([a-z]+):/.exec(block)?.[1] ?? "";
+    const rest = [
+      "relay: { url: wss://relay.example.com, tunnel: acme, token: { file: token } }",
+      "vault: { address: https://vault.internal:8200, auth: { method: kubernetes, role: postern } }",
+      `policy: { version: 1, servers: { ${name}: { tools: [get_ticket] } } }`,
+    ];
+    writeFileSync(join(dir, "gateway.yaml"), `${block}\n${rest.join("\n")}\n`);
+    const { loaded } = loadAny(join(dir, "gateway.yaml"));
+    expect(loaded.kind === "bad" ? loaded.problems.map(formatProblem) : []).toEqual([]);
+  });
+});
+
 describe("docs/operations.md", () => {
   const source = fileURLToPath(new URL("../src", import.meta.url));
   const code = readdirSync(source, { recursive: true, encoding: "utf8" })
@@ -77,5 +108,36 @@ describe("docs/operations.md", () => {
   it.each(messages)("quotes words that the program says: %s", (message) => {
     // Not toContain: a failure would print the whole source.
     expect(code.includes(message)).toBe(true);
+  });
+});
+
+describe("docs/threat-model.md", () => {
+  const rows = [...readFileSync(path("docs/threat-model.md"), "utf8").matchAll(/^\| (L\d\d) \|.*\| ([^|]+) \|$/gm)];
+  const tests = fileURLToPath(new URL(".", import.meta.url));
+  const idsIn = (file: string): string[] =>
+    [...readFileSync(join(tests, file), "utf8").matchAll(/["'`][^"'`\n]*?\bL\d\d\b[^\n]*/g)].flatMap(
+      ([title]) => title.match(/\bL\d\d\b/g) ?? [],
+    );
+  const files = readdirSync(tests, { recursive: true, encoding: "utf8" }).filter(
+    (file) => file.endsWith(".test.ts") && file !== "docs.test.ts",
+  );
+  const found = new Map(files.map((file) => [file.slice(0, -".test.ts".length), new Set(idsIn(file))]));
+
+  it("numbers at least 40 ways out of a credential, each once and in order", () => {
+    const ids = rows.map(([, id]) => id);
+    expect(ids.length).toBeGreaterThanOrEqual(40);
+    expect(ids).toEqual(ids.map((_, i) => `L${String(i + 1).padStart(2, "0")}`));
+  });
+
+  it.each(rows.map(([, id = "", by = ""]) => [id, by]))("%s is tried where the table says: %s", (id, by) => {
+    for (const word of by.split(", ")) {
+      const name = word.includes("/") ? word : `system/leaks-${word}`;
+      expect([name, found.get(name)?.has(id)]).toEqual([name, true]);
+    }
+  });
+
+  it("knows every way that a test tries", () => {
+    const known = new Set(rows.map(([, id]) => id));
+    expect([...found.values()].flatMap((ids) => [...ids].filter((id) => !known.has(id)))).toEqual([]);
   });
 });

@@ -67,16 +67,11 @@ interface Clash {
 export function clientCredentials(base: string) {
   return section({
     type: z.literal("oauthClientCredentials"),
-    tokenEndpoint: endpoint().optional(),
-    issuer: issuer().optional(),
-    clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
+    ...whatIsAsked(base),
     clientSecret: source(base).optional(),
     privateKey: source(base).optional(),
     keyId: plainText("keyId: key-1").optional(),
     clientAuth: z.enum(["basic", "post", "privateKeyJwt"]).optional(),
-    scope: scopes().optional(),
-    resource: resourceUri().optional(),
-    audience: plainText("audience: https://tickets.internal").optional(),
   }).transform((file, ctx): ClientCredentialsSettings => {
     const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
     const client = clientOf(file);
@@ -110,6 +105,34 @@ export function refreshToken(base: string) {
     const client = clientSecret === undefined ? undefined : { auth: clientAuth ?? "basic", secret: clientSecret };
     return { type, at, clientId, client, record, scope, resource };
   });
+}
+
+/** A client that proves itself by a JWT which Vault signs: all that names it, and no secret. */
+export type AssertionSettings = Omit<ClientCredentialsSettings, "client">;
+
+export function assertedClient(base: string) {
+  return section({
+    type: z.literal("oauthClientCredentials"),
+    ...whatIsAsked(base),
+  }).transform((file, ctx): AssertionSettings => {
+    const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
+    const at = placeOf(tokenEndpoint, issuer);
+    if (!("message" in at)) return { type, at, clientId, scope, resource, audience };
+    report(at, ctx);
+    return z.NEVER;
+  });
+}
+
+/** Where a token is bought, by whom, and for what. */
+function whatIsAsked(base: string) {
+  return {
+    tokenEndpoint: endpoint().optional(),
+    issuer: issuer().optional(),
+    clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
+    scope: scopes().optional(),
+    resource: resourceUri().optional(),
+    audience: plainText("audience: https://tickets.internal").optional(),
+  };
 }
 
 export function jwtBearer(base: string) {
@@ -164,11 +187,11 @@ function repositoryName() {
   });
 }
 
-function report({ key, message, cure }: Clash, ctx: z.RefinementCtx): void {
+export function report({ key, message, cure }: Clash, ctx: z.RefinementCtx): void {
   ctx.addIssue({ code: "custom", message, path: [key], params: { cure } });
 }
 
-function placeOf(
+export function placeOf(
   tokenEndpoint: string | undefined,
   issuer: string | undefined,
 ): { readonly tokenEndpoint: string } | { readonly issuer: string } | Clash {
@@ -201,12 +224,12 @@ function clientOf({
   return { key: "clientAuth", message: "{} needs a `clientSecret`", cure: "clientAuth: privateKeyJwt" };
 }
 
-function endpoint() {
+export function endpoint() {
   return address({ schemes: ["https", "http"], isPlainLocal: true, hasPath: true });
 }
 
 /** RFC 8707, section 2. Stays as it was written: servers compare it with what they call themselves. */
-function resourceUri() {
+export function resourceUri() {
   return textField({ minLength: 1 }, (raw, fail) => {
     const isUri = /^[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]+$/.test(raw) && !raw.includes("#") && URL.canParse(raw);
     return isUri ? raw : fail("{} is no absolute URI without fragment", "resource: https://tickets.internal/mcp");
@@ -214,7 +237,7 @@ function resourceUri() {
 }
 
 /** RFC 6749, section 3.3. */
-function scopes() {
+export function scopes() {
   const pattern = /^[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/;
   return textField({ pattern: pattern.source }, (raw, fail) => {
     return pattern.test(raw)

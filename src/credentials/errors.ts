@@ -21,6 +21,7 @@ export type CredentialErrorCode =
   | "not-found"
   | "deleted"
   | "wrong-kv-version"
+  | "lease-refused"
   | "field-missing"
   | "field-empty"
   | "field-not-string"
@@ -31,7 +32,9 @@ export type CredentialErrorCode =
   | "endpoint-bad-answer"
   | "grant-denied"
   | "record-busy"
+  /** Only a person can grant it anew. */
   | "needs-reauth"
+  | "caller-unfit"
   | "closed";
 
 /** The store or token endpoint could not answer, which says nothing about the secret: an older value may still serve. */

@@ -61,7 +61,7 @@ export function refreshGrant(options: RefreshTokenOptions, http: GrantHttp, cloc
     const id = typeof clientId === "string" ? clientId : textOf(secretOf(secrets.at(-1)));
     const who: Client = { client_id: id };
     const as = await server.find(send);
-    const request = { ...requestOptions(send, server.isPlain), additionalParameters: parameters };
+    const request = { ...requestOptions(send, server), additionalParameters: parameters };
     const response = await refreshTokenGrantRequest(as, who, authOf(client, secrets), refreshToken, request);
     const { body, rest } = await splitAnswer(response);
     if (refusals.has(body?.["error"])) return { kind: "refused" };

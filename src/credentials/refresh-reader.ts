@@ -15,6 +15,7 @@ import type { Source } from "./options.ts";
 import type { RefreshGrant, SpendOutcome } from "./refresh-grant.ts";
 import { RefreshRotation } from "./refresh-rotation.ts";
 import type { SecretReader } from "./server-credential.ts";
+import type { ReaderState } from "./states.ts";
 import { spanOf } from "./token-reader.ts";
 
 export interface RefreshReaderDeps {
@@ -98,6 +99,10 @@ export class RefreshReader implements SecretReader {
   /** What must not come back from a server any more than the access token itself. */
   get guarded(): readonly Secret[] {
     return this.#clientSecret === undefined ? this.#refreshTokens : [...this.#refreshTokens, this.#clientSecret];
+  }
+
+  state(): ReaderState {
+    return { ...this.#cached.state(), rotation: this.counts };
   }
 
   read(): Secret | Promise<Secret> {

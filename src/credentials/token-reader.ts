@@ -10,13 +10,16 @@ import type { Logger } from "../telemetry/index.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import type { GrantHttp, SendRequest } from "./grant-http.ts";
-import type { Source } from "./options.ts";
+import type { AnySource } from "./options.ts";
 import type { SecretReader } from "./server-credential.ts";
+import type { ReaderState } from "./states.ts";
 
 export interface IssuedToken {
   readonly text: string;
   /** From the moment when it was asked for. */
   readonly lifeMs: number;
+  /** No younger one would live longer: asking ahead of its end is of no use. */
+  readonly isLast?: boolean;
 }
 
 /** How secrets become an access token. */
@@ -24,7 +27,7 @@ export interface Grant {
   /** Names the endpoint in messages. */
   readonly place: string;
   /** What is to be read, in the order in which `obtain` takes it. */
-  readonly sources: readonly Source[];
+  readonly sources: readonly AnySource[];
   /** The first source is a secret that is sent as it stands. */
   readonly sendsSecret?: boolean;
   /** Throws `CredentialError`, or whatever the answer led to, which `GrantHttp` explains. */
@@ -32,7 +35,7 @@ export interface Grant {
 }
 
 export interface TokenReaderDeps {
-  readonly openReader: (source: Source) => SecretReader;
+  readonly openReader: (source: AnySource) => SecretReader;
   readonly http: GrantHttp;
   readonly clock: Clock;
   readonly random: () => number;
@@ -42,6 +45,7 @@ export interface TokenReaderDeps {
 interface HeldToken {
   readonly secret: Secret;
   readonly lifeMs: number;
+  readonly isLast: boolean;
 }
 
 const maxAheadMs = 60_000;
@@ -68,7 +72,7 @@ export class TokenReader implements SecretReader {
       load: () => this.#obtain(),
       freshMs: 0,
       staleForMs: 0,
-      spanOf: ({ lifeMs }) => spanOf(lifeMs, random()),
+      spanOf: ({ lifeMs, isLast }) => (isLast ? { freshMs: lifeMs, staleForMs: 0 } : spanOf(lifeMs, random())),
       clock,
       random,
       onStale: ({ code, cure, message }) =>
@@ -94,6 +98,10 @@ export class TokenReader implements SecretReader {
     return (await this.#cached.reload()).secret;
   }
 
+  state(): ReaderState {
+    return this.#cached.state();
+  }
+
   async #obtain(): Promise<HeldToken> {
     const secrets = await Promise.all(this.#readers.map(async (reader) => reader.read()));
     try {
@@ -108,8 +116,12 @@ export class TokenReader implements SecretReader {
 
   async #exchange(secrets: readonly Secret[]): Promise<HeldToken> {
     if (this.#grant.sendsSecret === true) this.#sent = secrets[0];
-    const { text, lifeMs } = await this.#http.exchange(this.place, (send) => this.#grant.obtain(secrets, send));
-    return { secret: new Secret(text), lifeMs };
+    const {
+      text,
+      lifeMs,
+      isLast = false,
+    } = await this.#http.exchange(this.place, (send) => this.#grant.obtain(secrets, send));
+    return { secret: new Secret(text), lifeMs, isLast };
   }
 }
 

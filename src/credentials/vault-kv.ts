@@ -1,11 +1,10 @@
 import { type Clock, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
+import { askStore } from "./vault-ask.ts";
 import type { TokenManager } from "./vault-auth.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 import { encodePath } from "./vault-path.ts";
 import { asObject, type VaultAnswer, type VaultTransport } from "./vault-transport.ts";
-
-const inconsistentRetryMs = 200;
 
 /** One entry of a KV engine, in one version. The fields stay inside; what comes out is wrapped. */
 export class KvRecord {
@@ -104,19 +103,8 @@ export class KvReader {
     }
   }
 
-  /** A refusal is tried again once, if the token was to blame; so is a node that lags behind, or a connection gone stale. */
   async #fetch(place: KvPlace): Promise<VaultAnswer> {
-    const { transport, tokens, clock } = this.#options;
-    const token = await tokens.current();
-    try {
-      return await transport.read(place.apiPath, token);
-    } catch (error) {
-      if (!(error instanceof VaultFailure)) throw error;
-      if (error.status === 403 && (await tokens.judgeDenial(token)) === "denied") throw error;
-      if (error.status === 412) await new Promise<void>((resolve) => clock.after(inconsistentRetryMs, resolve));
-      if (error.status !== 403 && error.status !== 412 && !isLostConnection(error)) throw error;
-      return await transport.read(place.apiPath, await tokens.current());
-    }
+    return (await askStore(this.#options, (transport, token) => transport.read(place.apiPath, token))).answer;
   }
 
   /** What the store itself says of the mount; undefined when it does not tell. */
@@ -267,8 +255,4 @@ function versionedOf(answer: VaultAnswer, place: KvPlace): KvVersioned {
   const metadata = asObject(outer["metadata"]);
   if (fields === undefined || metadata === undefined) throw place.wrongVersion();
   return { place, fields, version: Number(metadata["version"]) };
-}
-
-function isLostConnection(error: VaultFailure): boolean {
-  return error.kind === "unreachable" && /^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/.test(error.message);
 }

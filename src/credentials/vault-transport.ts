@@ -10,7 +10,7 @@
 import { readFile } from "node:fs/promises";
 import nodeVault from "node-vault";
 import { Agent, buildConnector, type Dispatcher, request } from "undici";
-import type { Clock, Secret } from "../lib/index.ts";
+import { type Clock, guardConnect, guardedLookup, type Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
 import { VaultFailure, type VaultHint } from "./vault-failure.ts";
 
@@ -168,15 +168,15 @@ function connectorFor(options: VaultTransportOptions): buildConnector.connector 
   const { ca, clientCertificate } = options;
   const socketPath = socketOf(options.address);
   // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
-  const strict = { timeout, rejectUnauthorized: true };
+  const strict = { timeout, rejectUnauthorized: true, lookup: guardedLookup("pinned") };
   if (socketPath !== undefined) return buildConnector({ ...strict, socketPath });
-  if (ca === undefined && clientCertificate === undefined) return buildConnector(strict);
-  return (target, callback) => {
+  if (ca === undefined && clientCertificate === undefined) return guardConnect("pinned", buildConnector(strict));
+  return guardConnect("pinned", (target, callback) => {
     Promise.all([ca === undefined ? {} : readCa(ca), clientCertificate?.() ?? {}])
       .then(([trust, own]) => buildConnector({ ...strict, ...trust, ...own })(target, callback))
       // OpenSSL refuses what is no certificate, or no key to it, before it connects.
       .catch((error: unknown) => callback(error as Error, null));
-  };
+  });
 }
 
 async function readCa(file: string): Promise<{ readonly ca: Buffer }> {

@@ -18,6 +18,29 @@ export const gatewayTraps: readonly Trap[] = [
     ],
   },
   {
+    title: "a metadata service for a server",
+    yaml: gatewayWith(2, "servers: { tickets: { url: 'http://[::ffff:169.254.169.254]/mcp' } }"),
+    says: [
+      [
+        "2:28 `servers.tickets.url` is a cloud's metadata service, which hands out credentials and is never dialled",
+        "https://host.example.com/mcp",
+      ],
+    ],
+  },
+  {
+    title: "a metadata service for a store",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://metadata.google.internal, auth: { method: token, token: { file: t } } }",
+    ),
+    says: [
+      [
+        "4:19 `vault.address` is a cloud's metadata service, which hands out credentials and is never dialled",
+        "https://host.example.com",
+      ],
+    ],
+  },
+  {
     title: "a misspelt section",
     yaml: gatewayWith(4, "limts: {}"),
     says: [["4:1 unknown key `limts`", "limits"]],
@@ -315,19 +338,6 @@ export const gatewayTraps: readonly Trap[] = [
     ],
   },
   {
-    title: "a credential type of later versions",
-    yaml: gatewayWith(
-      2,
-      "servers: { tickets: { url: http://t.internal/mcp, credential: { type: tokenExchange, clientId: x } } }",
-    ),
-    says: [
-      [
-        "2:71 `type: tokenExchange` is not in this version yet",
-        "type: bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer or githubApp",
-      ],
-    ],
-  },
-  {
     title: "a client without an endpoint and without a secret",
     yaml: withCredential("type: oauthClientCredentials, clientId: x"),
     says: [
@@ -616,7 +626,7 @@ export const gatewayTraps: readonly Trap[] = [
     yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { type: Bearer } } }"),
     says: [
       [
-        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer or githubApp",
+        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, tokenExchange, mtls, vaultDynamic or vaultIdentity",
         "type: bearer",
       ],
     ],
@@ -663,10 +673,93 @@ export const gatewayTraps: readonly Trap[] = [
         "1:59 `relay.token` reads from Vault, but the file names none",
         "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
       ],
+      ["1:84 `relay.token.vault.path` depends on who calls, but nobody calls here", "a fixed path"],
+    ],
+  },
+  {
+    title: "a client certificate that depends on the principal",
+    yaml: [
+      withCredential(
+        "type: mtls, certificate: { vault: { mount: s, path: 'a/{principal.id}', field: b } }, privateKey: { file: k }",
+      ),
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+      `agents: { verify: edge, keys: [ { name: a, sha256: ${"a".repeat(64)} } ] }`,
+    ].join("\n"),
+    says: [
       [
-        "1:84 `relay.token.vault.path`: a path that depends on the principal is not in this version yet",
+        "2:28 `servers.tickets.url` must begin with https:// for a certificate to be shown",
+        "url: https://t.internal/mcp",
+      ],
+      [
+        "2:117 `servers.tickets.credential.certificate.vault.path` depends on who calls, which this type of credential cannot",
         "a fixed path",
       ],
+    ],
+  },
+  {
+    title: "a path that depends on the principal, whom only the relay has verified",
+    yaml: [
+      withCredential("type: bearer, token: { vault: { mount: s, path: 'a/{principal.id}', field: b } }"),
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+      "agents: { verify: relay }",
+    ].join("\n"),
+    says: [
+      [
+        "2:113 `servers.tickets.credential.token.vault.path` depends on who calls, which needs `agents.verify: edge`",
+        "agents: { verify: edge, issuers: [ … ] }, so that the gateway itself knows who calls",
+      ],
+    ],
+  },
+  {
+    title: "other things of the principal in a path, and the principal in a mount",
+    yaml: [
+      withCredential(
+        "type: basic, username: { vault: { mount: s, path: 'a/{principal.claims.team}', field: b } }, password: { vault: { mount: '{principal.id}', path: 'a/{x', field: b } }",
+      ),
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+    ].join("\n"),
+    says: [
+      [
+        "2:115 `servers.tickets.credential.username.vault.path` may hold {principal.id} and no other braces",
+        "mcp/tickets/{principal.id}",
+      ],
+      ["2:186 `servers.tickets.credential.password.vault.mount` is the same for every principal", "a fixed path"],
+      [
+        "2:210 `servers.tickets.credential.password.vault.path` may hold {principal.id} and no other braces",
+        "mcp/tickets/{principal.id}",
+      ],
+    ],
+  },
+  {
+    title: "the principal in a path without quotes",
+    yaml: withCredential("type: bearer, token: { vault: { mount: s, path: a/{principal.id}, field: b } }"),
+    says: [
+      ["2:115 `{` begins a map in YAML where brackets are open", 'the path in quotes: "mcp/tickets/{principal.id}"'],
+    ],
+  },
+  {
+    title: "an exchange of tokens that nobody has verified",
+    yaml: withCredential("type: tokenExchange, tokenEndpoint: https://i.com/t, clientId: x, clientSecret: { env: A }"),
+    says: [
+      [
+        "2:71 `type: tokenExchange` needs `agents.verify: edge`",
+        "agents: { verify: edge, issuers: [ … ] }, so that the gateway itself knows who calls",
+      ],
+    ],
+  },
+  {
+    title: "an exchange for agents that have keys alone, and without an endpoint",
+    yaml: [
+      withCredential("type: tokenExchange, clientId: x, clientSecret: { env: A }, clientAuth: privateKeyJwt"),
+      `agents: { verify: edge, keys: [ { name: a, sha256: "${"a".repeat(64)}" } ] }`,
+    ].join("\n"),
+    says: [
+      ["2:63 `servers.tickets.credential.tokenEndpoint` is missing", "tokenEndpoint: https://idp.example.com/token"],
+      [
+        "2:71 `type: tokenExchange` needs agents with tokens: `agents.issuers`",
+        "agents: { verify: edge, issuers: [ … ] }, so that the gateway itself knows who calls",
+      ],
+      ["2:137 `servers.tickets.credential.clientAuth` must be basic or post for `tokenExchange`", "clientAuth: basic"],
     ],
   },
   {
@@ -787,12 +880,27 @@ export const gatewayTraps: readonly Trap[] = [
     says: [["4:19 `agents.verify` must be relay or edge", "verify: relay"]],
   },
   {
-    title: "a port alone, and an admin token",
-    yaml: gatewayWith(4, "admin: { listen: 9464, token: { file: t } }"),
+    title: "an admin token that is written here",
+    yaml: gatewayWith(4, "admin: { token: hunter2-hunter2-hunter2 }"),
     says: [
-      ["4:18 `admin.listen` needs a host beside the port", '"127.0.0.1:9464"'],
-      ["4:24 `token` is not in this version yet", 'admin: { listen: "127.0.0.1:9464" }'],
+      ["4:17 `admin.token`: a secret is never written into this file", "token: { file: PATH }   or { env: NAME }"],
     ],
+  },
+  {
+    title: "an admin token in Vault",
+    yaml: gatewayWith(4, "admin: { token: { vault: { mount: secret, path: postern, field: admin } } }"),
+    says: [
+      ["4:17 `admin.token`: status is wanted most while Vault is away", "{ file: PATH } or { env: NAME }"],
+      [
+        "4:19 `admin.token` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+    ],
+  },
+  {
+    title: "a port alone, beside an admin token",
+    yaml: gatewayWith(4, "admin: { listen: 9464, token: { file: t } }"),
+    says: [["4:18 `admin.listen` needs a host beside the port", '"127.0.0.1:9464"']],
   },
   {
     title: "an address without host",

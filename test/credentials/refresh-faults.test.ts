@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { Injection } from "../../src/credentials/index.ts";
 import { json, TokenEndpoint } from "../support/token-endpoint.ts";
 import type { Fault } from "../support/vault-fake.ts";
+import { agent } from "./harness.ts";
 import { entry, isWrite, RefreshBench } from "./refresh-setup.ts";
 
 const claimMs = 30_000;
@@ -406,7 +407,7 @@ describe("C26 an end in the middle", () => {
     bench.endpoint.answer = (res, asked) => {
       letGo = () => bench.server.answer(res, asked);
     };
-    const injected: Promise<Injection | undefined> = Promise.resolve(gateway.credentials.forServer("a").inject());
+    const injected: Promise<Injection | undefined> = Promise.resolve(gateway.credentials.forServer("a").inject(agent));
     injected.catch(() => undefined);
     await bench.until(() => bench.endpoint.asked.length === 1);
     const closed = gateway.credentials.close();

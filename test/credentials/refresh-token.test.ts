@@ -2,6 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { needlesOf } from "../../src/credentials/index.ts";
 import { json } from "../support/token-endpoint.ts";
+import { agent } from "./harness.ts";
 import { RefreshBench } from "./refresh-setup.ts";
 
 const hour = 3_600_000;
@@ -115,12 +116,12 @@ describe("oauthRefreshToken", () => {
   it("C26 ten refused calls cause one refresh, and the next refusals none for a while", async () => {
     const bench = await RefreshBench.start();
     const credential = (await bench.gateway()).credentials.forServer("a");
-    const first = await bench.settle(Promise.resolve(credential.inject()));
-    const ten = await bench.settle(Promise.all(Array.from({ length: 10 }, () => credential.refresh(first))));
+    const first = await bench.settle(Promise.resolve(credential.inject(agent)));
+    const ten = await bench.settle(Promise.all(Array.from({ length: 10 }, () => credential.refresh(first, agent))));
     expect(new Set(ten).size).toBe(1);
     expect(ten[0]?.headers).not.toEqual(first.headers);
     expect(bench.server.rotations).toBe(2);
-    const again = await bench.settle(Promise.resolve(credential.refresh(ten[0] ?? first)));
+    const again = await bench.settle(Promise.resolve(credential.refresh(ten[0] ?? first, agent)));
     expect(again.headers).toEqual(ten[0]?.headers);
     expect(bench.server.rotations).toBe(2);
   });
@@ -129,12 +130,12 @@ describe("oauthRefreshToken", () => {
     const bench = await RefreshBench.start();
     const [one, two] = [await bench.gateway(), await bench.gateway()];
     const credential = one.credentials.forServer("a");
-    const first = await bench.settle(Promise.resolve(credential.inject()));
+    const first = await bench.settle(Promise.resolve(credential.inject(agent)));
     const other = two.credentials.forServer("a");
-    const same = await bench.settle(Promise.resolve(other.inject()));
+    const same = await bench.settle(Promise.resolve(other.inject(agent)));
     expect(same.headers).toEqual(first.headers);
-    const second = await bench.settle(Promise.resolve(other.refresh(same)));
-    expect((await bench.settle(Promise.resolve(credential.refresh(first)))).headers).toEqual(second.headers);
+    const second = await bench.settle(Promise.resolve(other.refresh(same, agent)));
+    expect((await bench.settle(Promise.resolve(credential.refresh(first, agent)))).headers).toEqual(second.headers);
     expect(bench.server.rotations).toBe(2);
     bench.clock.advance(hour);
     const third = await bench.inject(one);
@@ -145,7 +146,7 @@ describe("oauthRefreshToken", () => {
   it("looks in answers for all that is behind the token, of now and of before", async () => {
     const bench = await RefreshBench.start();
     const gateway = await bench.gateway({ client: { auth: "basic", secret: { env: "SECRET" } } });
-    const injection = await bench.settle(Promise.resolve(gateway.credentials.forServer("a").inject()));
+    const injection = await bench.settle(Promise.resolve(gateway.credentials.forServer("a").inject(agent)));
     const { refresh_token: now } = await bench.record();
     const texts = injection.secrets.map((secret) => secret.reveal());
     expect(texts).toEqual(expect.arrayContaining([now, bench.spent[0], "s3cret-of-the-client"]));

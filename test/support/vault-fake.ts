@@ -88,6 +88,8 @@ export class VaultFake implements StoreUnderTest {
   readonly seen: Seen[] = [];
   /** Decides for each request whether it fails instead of being answered. */
   fault: (request: Seen) => Fault | undefined = () => undefined;
+  /** Answers for secrets engines: the body of a 200, or undefined where there is none. Tokens are checked before. */
+  engine: (request: Seen) => unknown = () => undefined;
   readonly #now: () => number;
   readonly #spaces = new Map<string, Space>([["", freshSpace()]]);
   readonly #tokens = new Map<string, Token>();
@@ -274,7 +276,8 @@ export class VaultFake implements StoreUnderTest {
       return undefined;
     }
     if (path === "sys/capabilities-self") return { data: capabilitiesOf(request.body["paths"], token.rules) };
-    return this.#reach(request, path, space, token);
+    const issued = this.engine(request);
+    return issued === undefined ? this.#reach(request, path, space, token) : issued;
   }
 
   #authenticate(request: Seen, namespace: string): [string, Token] {
@@ -377,10 +380,14 @@ function parseRules(rules: string): readonly Rule[] {
 
 function capabilitiesAt(path: string, rules: Token["rules"]): readonly string[] {
   if (rules === "root") return ["root"];
-  const rule = rules.find((one) =>
-    one.path.endsWith("*") ? path.startsWith(one.path.slice(0, -1)) : path === one.path,
-  );
-  return rule?.capabilities ?? ["deny"];
+  return rules.find((rule) => covers(rule.path, path))?.capabilities ?? ["deny"];
+}
+
+function covers(rule: string, path: string): boolean {
+  if (rule.endsWith("*")) return path.startsWith(rule.slice(0, -1));
+  const segments = path.split("/");
+  const wanted = rule.split("/");
+  return wanted.length === segments.length && wanted.every((one, i) => one === "+" || one === segments[i]);
 }
 
 function isAllowed(path: string, rules: Token["rules"], capability: string): boolean {
@@ -400,7 +407,12 @@ function describeMount(path: string, space: Space, rules: Token["rules"]): unkno
   const name = mountOf(`${path}/`, space);
   const mount = name === undefined ? undefined : space.mounts.get(name);
   const isTold = rules === "root" || rules.some((rule) => rule.path.startsWith(`${name}/`));
-  if (mount === undefined || !isTold) throw new Refusal(403, { errors: ["preflight capability check returned 403"] });
+  if (mount === undefined || !isTold) {
+    const errors = [
+      `preflight capability check returned 403, please ensure client's policies grant access to path "${path}/"`,
+    ];
+    throw new Refusal(403, { errors });
+  }
   return { data: { path: `${name}/`, type: "kv", options: { version: mount.version } } };
 }
 
@@ -412,7 +424,7 @@ function readEntry(mount: Mount, path: string): unknown {
   }
   if (!path.startsWith("data/")) {
     const warning =
-      "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API endpoints.";
+      "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API endpoints to use. If using the OpenBao CLI, use 'bao kv get' for this operation.";
     throw new Refusal(404, { data: null, warnings: [warning], auth: null });
   }
   const versions = mount.entries.get(path.slice("data/".length));
@@ -424,12 +436,13 @@ function readEntry(mount: Mount, path: string): unknown {
   return { data: { data: latest.data, metadata } };
 }
 
-/** Only what is written with a check-and-set, in mounts of version 2. */
+/** As a mount of version 2 that demands a check-and-set. */
 function writeEntry(mount: Mount, path: string, body: Record<string, unknown>): unknown {
   if (mount.version === "1" || !path.startsWith("data/")) throw new Refusal(405, { errors: ["unsupported operation"] });
   const key = path.slice("data/".length);
   const versions = mount.entries.get(key) ?? [];
   const { cas } = (body["options"] ?? {}) as { cas?: number };
+  if (cas === undefined) throw new Refusal(400, { errors: ["check-and-set parameter required for this call"] });
   if (cas !== versions.length) {
     throw new Refusal(400, { errors: ["check-and-set parameter did not match the current version"] });
   }
