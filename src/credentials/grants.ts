@@ -35,6 +35,8 @@ const grantType = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const assertionLifeS = 300;
 /** Of a token whose endpoint does not say how long it lives. */
 const unsaidLifeMs = 5 * 60_000;
+/** Some say "for ever" as the largest number that they know, which is past the end of every calendar. */
+const maxLifeMs = 365 * 86_400_000;
 const metadataFreshMs = 3_600_000;
 
 export function isGrant(options: CredentialOptions): options is GrantOptions {
@@ -173,7 +175,7 @@ export function toToken(answer: TokenEndpointResponse, place: string): IssuedTok
   if (type !== "bearer" || !/^[\x21-\x7e]+$/.test(text)) {
     throw badAnswer(place, "it holds no token that can be used", { status: 200 });
   }
-  return { text, lifeMs: seconds === undefined ? unsaidLifeMs : seconds * 1_000 };
+  return { text, lifeMs: seconds === undefined ? unsaidLifeMs : Math.min(seconds * 1_000, maxLifeMs) };
 }
 
 /** Where the token endpoint is: as configured, or as the configured issuer's metadata say. Nobody else is asked. */

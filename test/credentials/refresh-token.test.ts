@@ -94,6 +94,19 @@ describe("oauthRefreshToken", () => {
     expect(await bench.record()).toMatchObject({ refresh_token: "refresh-2" });
   });
 
+  it.each(["9223372036854775807", "9223372036854775", "1e300"])(
+    "saves the refresh token however long the access token is said to live: %s s",
+    async (seconds) => {
+      const bench = await RefreshBench.start();
+      const more = { expires_in: Number(seconds), refresh_token: "refresh-2" };
+      bench.endpoint.answer = (res) => bench.endpoint.grant(res, more);
+      expect(await bench.inject(await bench.gateway())).toBe("Bearer token-1");
+      const record = await bench.record();
+      expect(record).toMatchObject({ refresh_token: "refresh-2", access_token: "token-1" });
+      expect(Date.parse(String(record["expires_at"]))).toBeGreaterThan(bench.clock.wall() + 86_400_000);
+    },
+  );
+
   it("saves the refresh token that came with an access token of no use", async () => {
     const bench = await RefreshBench.start({ note: "kept" });
     bench.endpoint.answer = (res) => bench.endpoint.grant(res, { token_type: "DPoP", refresh_token: "refresh-2" });
