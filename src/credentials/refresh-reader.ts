@@ -37,14 +37,17 @@ interface HeldToken {
 
 const defaultClaimMs = 30_000;
 const reloadPauseMs = 10_000;
-/** Enough for a request that is under way and the write after it. */
-const closeWithinMs = 15_000;
+/** A claim has time enough for a request that is under way and the write after it. */
+const minCloseMs = 15_000;
+/** Until it is written, the others take what was spent for unspent as soon as our claim is over. */
+const [minSaveMs, maxSaveMs] = [500, 2_000];
 
 export class RefreshReader implements SecretReader {
   readonly place: string;
   readonly #grant: RefreshGrant;
   readonly #clock: Clock;
   readonly #readers: readonly SecretReader[];
+  readonly #claimMs: number;
   readonly #rotation: RefreshRotation;
   readonly #cached: Cached<HeldToken>;
   readonly #random: () => number;
@@ -67,13 +70,14 @@ export class RefreshReader implements SecretReader {
     this.#random = random;
     this.#logger = logger;
     this.#readers = grant.sources.map(openReader);
-    this.#backoff = new Backoff({ baseMs: 1_000, capMs: 60_000, random });
+    this.#claimMs = claimMs ?? defaultClaimMs;
+    this.#backoff = new Backoff({ baseMs: minSaveMs, capMs: maxSaveMs, random });
     this.#rotation = new RefreshRotation({
       record,
       prepare: async () => void (await this.#readSecrets()),
       spend: (refreshToken, deadlineMs) => this.#spend(refreshToken, deadlineMs),
       owner: hostname(),
-      claimMs: claimMs ?? defaultClaimMs,
+      claimMs: this.#claimMs,
       clock,
       random,
       logger,
@@ -123,7 +127,7 @@ export class RefreshReader implements SecretReader {
     this.#saver?.cancel();
     this.#rotation.close();
     await new Promise<void>((resolve) => {
-      const timer = this.#clock.after(closeWithinMs, resolve);
+      const timer = this.#clock.after(Math.max(minCloseMs, this.#claimMs), resolve);
       const end = (): void => {
         timer.cancel();
         resolve();
@@ -212,7 +216,7 @@ export class RefreshReader implements SecretReader {
 
   #saveLater(): void {
     if (this.#isClosed || this.#saver !== undefined || !this.#rotation.hasUnsaved) return;
-    this.#saver = this.#clock.after(1_000 + this.#backoff.nextMs(), () => {
+    this.#saver = this.#clock.after(minSaveMs + this.#backoff.nextMs(), () => {
       const again = (): void => {
         this.#saver = undefined;
         if (!this.#rotation.hasUnsaved) this.#backoff.reset();

@@ -59,6 +59,8 @@ const minLeftMs = 5_000;
 const saveTries = 5;
 const [minSaveWaitMs, maxSaveWaitMs] = [50, 800];
 const maxPollMs = 500;
+/** A clock may run in the wrong time zone; one that is a day off cannot even check a certificate. */
+const maxSkewMs = 24 * 3_600_000;
 
 export class RefreshRotation {
   readonly #deps: RotationDeps;
@@ -124,9 +126,11 @@ export class RefreshRotation {
     if (kept === undefined) return "saved";
     const result = await this.#saveOnce(kept);
     if (result instanceof CredentialError) return result;
-    if (this.#unsaved === kept)
-      this.#deps.logger.info("refresh token written back late", { path: this.#deps.record.place });
-    if (this.#unsaved === kept) this.#unsaved = undefined;
+    if (this.#unsaved !== kept) return result;
+    this.#unsaved = undefined;
+    const { logger, record } = this.#deps;
+    if (result === "saved") logger.info("refresh token written back late", { path: record.place });
+    else this.#warnOfNewer();
     return result;
   }
 
@@ -156,13 +160,13 @@ export class RefreshRotation {
 
   /**
    * Whether another's claim still holds. Clocks of gateways differ, so its end is not believed: a claim is over when we
-   * ourselves have seen it stand for as long as a claim lasts, or when its end is long past whatever the clocks say.
+   * ourselves have seen it stand for as long as a claim lasts, or when its end is so long past that no clock is that wrong.
    */
   #isTaken(claim: Claim | undefined): boolean {
     if (claim === undefined) return false;
     const { clock, claimMs } = this.#deps;
     if (this.#watched?.nonce !== claim.nonce) this.#watched = { nonce: claim.nonce, since: clock.now() };
-    const isLongPast = claim.until !== undefined && clock.wall() > claim.until + 4 * claimMs;
+    const isLongPast = claim.until !== undefined && clock.wall() > claim.until + maxSkewMs;
     return !isLongPast && clock.now() - this.#watched.since < claimMs;
   }
 
@@ -250,8 +254,7 @@ export class RefreshRotation {
       await this.#wait(waitMs / 2 + (random() * waitMs) / 2);
       result = await this.#saveOnce(bought);
     }
-    if (result === "superseded")
-      logger.warn("refresh token not written back, a newer one stands there", { path: record.place });
+    if (result === "superseded") this.#warnOfNewer();
     if (!(result instanceof CredentialError)) return;
     this.#unsaved = bought;
     this.counts.unsaved += 1;
@@ -261,6 +264,11 @@ export class RefreshRotation {
       reason: result.message,
       cure: `${result.cure}; do not stop this gateway before it logs "refresh token written back late"`,
     });
+  }
+
+  #warnOfNewer(): void {
+    const { logger, record } = this.#deps;
+    logger.warn("refresh token not written back, a newer one stands there", { path: record.place });
   }
 
   /** Over the version that is known to hold what was spent, else over whatever stands there, if that is what was spent. */

@@ -21,6 +21,7 @@ describe("C26 before anything is spent", () => {
   it.each([
     ["its owner's clock is right", claimMs],
     ["its owner's clock is behind", -claimMs],
+    ["its owner's clock is hours behind", -14 * 3_600_000],
     ["its owner's clock is ahead", 10 * claimMs],
   ])("waits for a claim as long as claims last, whenever it says that it ends: %s", async (_, untilMs) => {
     const bench = await RefreshBench.start();
@@ -37,7 +38,7 @@ describe("C26 before anything is spent", () => {
 
   it("does not wait for a claim that ended long ago", async () => {
     const bench = await RefreshBench.start();
-    await bench.put({ ...(await bench.record()), refresh_claim: claimOf(bench, -5 * claimMs) });
+    await bench.put({ ...(await bench.record()), refresh_claim: claimOf(bench, -25 * 3_600_000) });
     const startedAt = bench.clock.now();
     await bench.inject(await bench.gateway());
     expect(bench.clock.now()).toBe(startedAt);
@@ -378,6 +379,32 @@ describe("C26 after the answer", () => {
     expect(bench.server.revocations).toBe(0);
   });
 
+  it("writes it within seconds of a long absence, before another gateway takes what is spent for unspent", async () => {
+    const { bench, gateway, comeBack } = await startUnsaved();
+    // While a request is under way its deadline, of ten seconds, comes next.
+    const isWaiting = (): boolean => (bench.clock.nextInMs ?? 10_000) < 3_000;
+    for (let i = 0; i < 30; i += 1) {
+      const writes = bench.writes.length;
+      bench.clock.advance(bench.clock.nextInMs ?? 0);
+      await bench.until(() => bench.writes.length > writes && isWaiting());
+    }
+    comeBack();
+    bench.clock.advance(3_000);
+    await bench.until(() => loggedBy(gateway.lines, "refresh token written back late").length === 1);
+    expect((await bench.record())["refresh_token"]).toBe(bench.server.issued.at(-1));
+  });
+
+  it("does not say that it wrote what another refresh token had replaced", async () => {
+    const { bench, gateway, comeBack } = await startUnsaved();
+    comeBack();
+    await bench.put({ refresh_token: bench.server.authorise() });
+    bench.clock.advance(5_000);
+    await bench.until(
+      () => loggedBy(gateway.lines, "refresh token not written back, a newer one stands there").length > 0,
+    );
+    expect(loggedBy(gateway.lines, "refresh token written back late")).toEqual([]);
+  });
+
   it("spends nothing more while the last one is in memory only", async () => {
     const { bench, gateway } = await startUnsaved();
     bench.clock.advance(3_600_000);
@@ -415,6 +442,23 @@ describe("C26 an end in the middle", () => {
     await bench.settle(closed);
     expect((await bench.record())["refresh_token"]).toBe(bench.server.issued.at(-1));
     expect((await bench.record())["refresh_claim"]).toBeUndefined();
+  });
+
+  it("waits for an answer as long as a request may take", async () => {
+    const bench = await RefreshBench.start();
+    const gateway = await bench.gateway();
+    let letGo = (): void => undefined;
+    bench.endpoint.answer = (res, asked) => {
+      letGo = () => bench.server.answer(res, asked);
+    };
+    Promise.resolve(gateway.credentials.forServer("a").inject(agent)).catch(() => undefined);
+    await bench.until(() => bench.endpoint.asked.length === 1);
+    const closed = gateway.credentials.close();
+    bench.clock.advance((2 * claimMs) / 3 - 1_000);
+    await new Promise((resolve) => setImmediate(resolve));
+    letGo();
+    await bench.settle(closed);
+    expect((await bench.record())["refresh_token"]).toBe(bench.server.issued.at(-1));
   });
 
   it("begins nothing more", async () => {
