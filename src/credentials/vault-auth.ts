@@ -102,10 +102,11 @@ export class TokenManager {
     return "retry";
   }
 
-  /** Whether `token` is the one in use and alive, and with it what the store leased for it. */
+  /** Whether `token` is the one in use and alive, and with it what the store leased for it. One that was read again is the same. */
   holds(token: Secret): boolean {
     const state = this.#state;
-    return state.kind === "valid" && state.grant.token === token && !this.#hasExpired(state);
+    if (state.kind !== "valid" || this.#hasExpired(state)) return false;
+    return state.grant.token === token || state.grant.token.reveal() === token.reveal();
   }
 
   /** Whether `close` takes every lease of the token along. A batch token, which is not renewable, cannot be revoked. */
@@ -308,6 +309,8 @@ export class TokenManager {
       cure: failure.cure,
       waitMs,
     });
+    // What stands in its place may be what is no good.
+    state.lookAt = clock.now() + waitMs;
     if (this.#hasExpired(state)) this.#enter({ kind: "none" });
     else this.#timer.set(waitMs, () => this.#refresh());
   }

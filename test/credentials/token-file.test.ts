@@ -8,7 +8,7 @@ import { until } from "../support/until.ts";
 import { type Seen, VaultFake } from "../support/vault-fake.ts";
 import { bearerAt, type Harness, open } from "./harness.ts";
 
-const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
+const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] } path "db/creds/a" { capabilities = ["read"] }';
 const lookup = "auth/token/lookup-self";
 const renewal = "auth/token/renew-self";
 
@@ -31,7 +31,10 @@ beforeEach(async () => {
   const auth = { method: "token", token: { file: join(folder, "sink") } } as const;
   harness = open({
     vault: { address: store.address, auth, ttlMs: 1_000, staleForMs: 0 },
-    servers: { a: bearerAt("mcp/a") },
+    servers: {
+      a: bearerAt("mcp/a"),
+      leased: { type: "vaultDynamic", vault: { path: "db/creds/a" }, as: { type: "bearer", token: { lease: "name" } } },
+    },
     clock,
   });
 });
@@ -81,6 +84,51 @@ describe("a token in a file", () => {
     }
     expect(ours(lookup)).toBe(11);
     expect([ours(renewal), ours("auth/token/revoke-self")]).toEqual([0, 0]);
+  });
+
+  it("C28 keeps its leases when it is looked at, and loses them to the next token", async () => {
+    let issued = 0;
+    store.engine = ({ path }) => {
+      if (path !== "db/creds/a") return undefined;
+      issued += 1;
+      return { lease_id: `db/creds/a/${issued}`, lease_duration: 36_000, renewable: false, data: { name: `u${issued}` } };
+    };
+    const token = await newToken();
+    place(token);
+    expect(await harness.inject("leased")).toEqual(["Authorization", "Bearer u1"]);
+    for (let i = 0; i < 3; i += 1) {
+      clock.advance((clock.nextInMs ?? 0) - 35_000);
+      await renewAsAgent(token);
+      await advanceToLook();
+      expect(await harness.inject("leased")).toEqual(["Authorization", "Bearer u1"]);
+    }
+    const next = await newToken();
+    place(next);
+    await useUntil(next);
+    expect(await harness.inject("leased")).toEqual(["Authorization", "Bearer u2"]);
+  });
+
+  it("C28 that is no good is tried again after a pause, however many calls are made meanwhile", async () => {
+    const first = await newToken();
+    place(first);
+    await harness.inject();
+    place("s.no-token-of-this-store");
+    const said = (): number => harness.lines.filter((line) => line.includes("store token not renewed")).length;
+    await until(async () => {
+      await useAgain();
+      return said() > 0;
+    }, "the first refusal");
+    const looked = ours(lookup);
+    const startedAt = clock.now();
+    for (let i = 0; i < 150; i += 1) {
+      clock.advance(1_001);
+      await harness.inject();
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+    expect(clock.now() - startedAt).toBeLessThan(200_000);
+    // Doubling up to a minute, half of it on average.
+    expect(ours(lookup) - looked).toBeLessThan(15);
+    expect(ours(lookup) - looked).toBeGreaterThan(2);
   });
 
   it("C28 that nobody renews is renewed by us before it ends", async () => {
