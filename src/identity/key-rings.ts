@@ -66,8 +66,10 @@ export class KeyRings {
 }
 
 function openAgent(reach: Reach, resolve: ResolveAll | undefined): Agent {
+  // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
+  const strict = { rejectUnauthorized: true, lookup: guardedLookup(reach, resolve) };
   return new Agent({
-    connect: guardConnect(reach, buildConnector({ lookup: guardedLookup(reach, resolve) })),
+    connect: guardConnect(reach, buildConnector(strict)),
     connections: 2,
     maxHeaderSize: 16 * 1024,
     keepAliveTimeout: 1_000,

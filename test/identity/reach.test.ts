@@ -1,9 +1,11 @@
 /** Where keys are fetched from (server-side request forgery). */
+import { createServer as createTlsServer } from "node:https";
 import { createServer } from "node:net";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { KeyRings } from "../../src/identity/index.ts";
 import { type ResolveAll, systemClock } from "../../src/lib/index.ts";
 import { createLogger } from "../../src/telemetry/index.ts";
+import { clientPairs } from "../support/client-pairs.ts";
 import { TestIssuer } from "../support/issuer.ts";
 
 const answering =
@@ -23,6 +25,7 @@ describe("the address of an issuer's keys", () => {
     await issuer.start();
   });
   afterEach(async () => {
+    vi.unstubAllEnvs();
     await rings?.close();
     await issuer.close();
   });
@@ -46,6 +49,22 @@ describe("the address of an issuer's keys", () => {
     const jwks = { url: "https://keys.example.com/jwks" };
     expect(await open(answering("169.254.169.254")).ring("https://idp.example.com", jwks).current()).toBeUndefined();
     expect(lines.join("")).toContain('"reason":"ADDRESS_REFUSED"');
+  });
+
+  it("is not asked where its certificate is not trusted, whatever the environment says", async () => {
+    vi.stubEnv("NODE_TLS_REJECT_UNAUTHORIZED", "0");
+    const [{ certificate: cert, key }] = clientPairs;
+    let asked = 0;
+    const server = createTlsServer({ cert, key }, (_, res) => {
+      asked += 1;
+      res.end("{}");
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const url = `https://keys.example.com:${(server.address() as { port: number }).port}/jwks`;
+    await open(answering("127.0.0.1")).ring("https://idp.example.com", { url }).current();
+    expect(asked).toBe(0);
+    expect(lines.join("")).toContain('"reason":"DEPTH_ZERO_SELF_SIGNED_CERT"');
+    await new Promise((resolve) => server.close(resolve));
   });
 
   it("may be anywhere else where the operator wrote it, and for the issuer's own metadata", async () => {
