@@ -119,6 +119,8 @@ class Attempt {
     return {
       servername: isIP(host) === 0 ? host : "",
       ALPNProtocols: ["http/1.1"],
+      // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
+      rejectUnauthorized: true,
       // `ca` replaces the bundled roots, so they are given as well.
       ...(ca === undefined ? {} : { ca: [...rootCertificates, ca] }),
     };

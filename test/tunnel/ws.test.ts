@@ -3,7 +3,7 @@ import type { createServer, IncomingMessage } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, connect as connectTcp, createServer as createTcpServer, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { WebSocket } from "ws";
 import { type AcceptOutcome, acceptTunnel } from "../../src/tunnel/accept.ts";
 import { type DialOutcome, dialTunnel } from "../../src/tunnel/dial.ts";
@@ -483,6 +483,9 @@ describe("dial", () => {
     const listener = await listen(server as unknown as ReturnType<typeof createServer>);
     cleanups.push(listener.close);
     const url = listener.url.replace("ws:", "wss:");
+    expect(await dialTunnel(dialOptions(url, echoHandler))).toMatchObject({ kind: "failed", code: "TLS" });
+    vi.stubEnv("NODE_TLS_REJECT_UNAUTHORIZED", "0");
+    cleanups.push(() => vi.unstubAllEnvs());
     expect(await dialTunnel(dialOptions(url, echoHandler))).toMatchObject({ kind: "failed", code: "TLS" });
     const trusted = await dialTunnel(dialOptions(url, echoHandler, { ca: loopbackCertificate }));
     expect(trusted).toMatchObject({ kind: "refused", status: 403 });
