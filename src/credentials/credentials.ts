@@ -1,15 +1,13 @@
 import type { Clock, Secret } from "../lib/index.ts";
-import type { LogFields, Logger } from "../telemetry/index.ts";
-import { type AccessCheckDeps, checkAccess, type Entry } from "./access-check.ts";
+import type { Logger } from "../telemetry/index.ts";
+import type { Entry } from "./access-check.ts";
 import { Cached } from "./cache.ts";
 import { CallerCredential } from "./caller-credential.ts";
-import { fillPath, globOf } from "./caller-path.ts";
 import { CredentialError } from "./errors.ts";
-import { GrantHttp, isSafeAddress } from "./grant-http.ts";
+import { GrantHttp } from "./grant-http.ts";
 import { isIssued, issuedBy } from "./issued.ts";
-import { KvRecordFile, type SharedRecord } from "./kv-write.ts";
-import type { LeaseRequest } from "./lease.ts";
-import { LeaseReader } from "./lease-reader.ts";
+import type { SharedRecord } from "./kv-write.ts";
+import type { LeaseReader } from "./lease-reader.ts";
 import {
   type AnySource,
   type CredentialOptions,
@@ -19,7 +17,7 @@ import {
   type VaultSource,
 } from "./options.ts";
 import { isTemplated, type OpenReader, type Plan, planOf } from "./plan.ts";
-import { createProbe, type StoreProbe } from "./probe.ts";
+import type { StoreProbe } from "./probe.ts";
 import { refreshGrant } from "./refresh-grant.ts";
 import { RefreshReader } from "./refresh-reader.ts";
 import {
@@ -31,17 +29,9 @@ import {
 } from "./server-credential.ts";
 import { tokenShape } from "./shapes.ts";
 import { type Environment, LocalReader } from "./sources.ts";
-import { type CredentialStates, joinStates, type StoreState } from "./states.ts";
-import { TokenManager } from "./vault-auth.ts";
-import { KvReader, type KvRecord } from "./vault-kv.ts";
-import { createLogin } from "./vault-login.ts";
-import { encodePath } from "./vault-path.ts";
-import {
-  type ClientCertificate,
-  createVaultTransport,
-  type VaultTransport,
-  type VaultTransportOptions,
-} from "./vault-transport.ts";
+import { type CredentialStates, joinStates } from "./states.ts";
+import { Store } from "./store.ts";
+import type { KvRecord } from "./vault-kv.ts";
 
 export interface CredentialsOptions {
   readonly vault?: VaultOptions | undefined;
@@ -77,8 +67,6 @@ export interface Credentials {
 
 /** How long a file is not read again. */
 const fileFreshMs = 1_000;
-const defaultTtlMs = 60_000;
-const defaultStaleForMs = 2 * 3_600_000;
 /** How long a caller's secrets are kept at least when he makes no calls. */
 const minIdleMs = 3_600_000;
 
@@ -87,9 +75,10 @@ const minIdleMs = 3_600_000;
  * that cannot work: a vault source without `vault`, a plain `http` address that is not loopback, a header that may not be set.
  */
 export function createCredentials(options: CredentialsOptions): Credentials {
+  const { clock, random, logger } = options;
   const reader = new LocalReader(options);
-  const store = options.vault === undefined ? undefined : new Store(options.vault, options, reader);
-  const http = new GrantHttp(options.clock);
+  const store = options.vault === undefined ? undefined : new Store(options.vault, { reader, clock, random, logger });
+  const http = new GrantHttp(clock);
   const known = new Map<string, ServerCredential>();
   const refreshers: RefreshReader[] = [];
   for (const [server, credential] of Object.entries(options.servers)) {
@@ -230,191 +219,4 @@ function localReaderOf(
   const { clock, random } = options;
   const cached = new Cached({ load: () => reader.read(source), freshMs, staleForMs: 0, clock, random });
   return { read: () => cached.get(), reload: () => cached.reload(), state: cached.state };
-}
-
-/** One Vault or OpenBao server, and what was read from it. */
-class Store {
-  readonly #options: VaultOptions;
-  readonly #deps: CredentialsOptions;
-  readonly #transport: VaultTransport;
-  readonly #tokens: TokenManager;
-  readonly #kv: KvReader;
-  /** Keyed by encoded mount and path, in which a space cannot occur. */
-  readonly #records = new Map<string, Cached<KvRecord>>();
-  readonly #entries = new Map<string, Entry>();
-  readonly #written = new Map<string, Entry>();
-  readonly #leases: LeaseReader[] = [];
-  #reads = 0;
-  #readFailures = 0;
-
-  constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
-    const { clock, random, logger } = deps;
-    this.#options = options;
-    this.#deps = deps;
-    const connect = (): VaultTransport => createVaultTransport(transportOptions(options, clock, reader));
-    const transport = connect();
-    this.#transport = transport;
-    this.#tokens = new TokenManager({
-      login: createLogin(options.auth, { transport, reconnect: connect, reader, logger }),
-      transport,
-      clock,
-      random,
-      logger,
-    });
-    this.#kv = new KvReader({ transport, tokens: this.#tokens, clock });
-  }
-
-  /** Sources that name the same entry share one read. */
-  open(source: VaultSource): SecretReader {
-    const { mount, path, field } = source.vault;
-    const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
-    const record = this.#records.get(key) ?? this.#cache(mount, path);
-    this.#records.set(key, record);
-    this.#entries.set(key, { mount, path });
-    return fieldReader(record, field);
-  }
-
-  /** An entry that is written back, and never cached: others write it as well. */
-  openRecord(mount: string, path: string): SharedRecord {
-    const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
-    this.#written.set(key, { mount, path, isWritten: true });
-    return new KvRecordFile(mount, path, { transport: this.#transport, tokens: this.#tokens, kv: this.#kv });
-  }
-
-  /** The entry of one caller; `records` are those of his that were opened already. */
-  openFor(callerId: string, source: VaultSource, records: Map<string, Cached<KvRecord>>, logger: Logger): SecretReader {
-    const { mount, field } = source.vault;
-    const path = fillPath(source.vault.path, callerId);
-    const key = `${mount} ${path}`;
-    const record = records.get(key) ?? this.#cache(mount, path, logger);
-    records.set(key, record);
-    return fieldReader(record, field);
-  }
-
-  /** A place that only calls will tell; the policy must grant it for all of them. */
-  expect({ vault: { mount, path } }: VaultSource): void {
-    const glob = globOf(path);
-    this.#entries.set(`${encodePath(mount, "mount")} ${encodePath(glob, "path")}`, { mount, path: glob });
-  }
-
-  /** How long a value may serve after it was read. */
-  get keptMs(): number {
-    return (this.#options.ttlMs ?? defaultTtlMs) + (this.#options.staleForMs ?? defaultStaleForMs);
-  }
-
-  #cache(mount: string, path: string, logger = this.#deps.logger): Cached<KvRecord> {
-    const { clock, random } = this.#deps;
-    const where = (): LogFields => ({ store: this.#transport.address, path: `${mount}/${path}` });
-    return new Cached({
-      load: () => this.#read(mount, path),
-      freshMs: this.#options.ttlMs ?? defaultTtlMs,
-      staleForMs: this.#options.staleForMs ?? defaultStaleForMs,
-      clock,
-      random,
-      onStale: ({ code, cure, message }) =>
-        logger.warn("store away, older secret serves", { ...where(), code, cure, reason: message }),
-      onRecovered: () => logger.info("store back", where()),
-    });
-  }
-
-  async #read(mount: string, path: string): Promise<KvRecord> {
-    try {
-      const record = await this.#kv.read(mount, path);
-      this.#reads += 1;
-      return record;
-    } catch (error) {
-      this.#readFailures += 1;
-      throw error;
-    }
-  }
-
-  openLease(request: LeaseRequest, logger: Logger): LeaseReader {
-    const { clock, random } = this.#deps;
-    const { ttlMs = defaultTtlMs, staleForMs = defaultStaleForMs } = this.#options;
-    const deps = { transport: this.#transport, tokens: this.#tokens, clock, random, logger, ttlMs, staleForMs };
-    const lease = new LeaseReader(request, deps);
-    this.#leases.push(lease);
-    return lease;
-  }
-
-  state(): StoreState {
-    const { method } = this.#options.auth;
-    const [reads, readFailures] = [this.#reads, this.#readFailures];
-    return { address: this.#transport.address, method, ...this.#tokens.life(), reads, readFailures };
-  }
-
-  async checkAccess(): Promise<void> {
-    await checkAccess(this.#needed(), this.#checkDeps());
-  }
-
-  probe(): StoreProbe {
-    const { auth } = this.#options;
-    const harm = "wrappedSecretId" in auth ? "a wrapped secret id opens once, and that is for the gateway" : undefined;
-    return createProbe({ ...this.#checkDeps(), entries: () => this.#needed(), harm });
-  }
-
-  #needed(): Entry[] {
-    return [...new Map([...this.#entries, ...this.#written]).values()];
-  }
-
-  #checkDeps(): AccessCheckDeps {
-    const { logger } = this.#deps;
-    const needs = this.#leases.map(({ need }) => need);
-    return { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
-  }
-
-  /** The leases first: giving them back takes a living token. */
-  async close(): Promise<void> {
-    await Promise.all(this.#leases.map((lease) => lease.close()));
-    await this.#tokens.close();
-    await this.#transport.close();
-  }
-}
-
-function fieldReader(record: Cached<KvRecord>, field: string): SecretReader {
-  return {
-    read() {
-      const value = record.get();
-      return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
-    },
-    reload: async () => (await record.reload()).field(field),
-    state: record.state,
-  };
-}
-
-function transportOptions(options: VaultOptions, clock: Clock, reader: LocalReader): VaultTransportOptions {
-  const { namespace, ca, auth } = options;
-  if (auth.method === "agent") {
-    const { address } = auth.agent;
-    const isSocket = address.startsWith("unix:/");
-    return { address: isSocket ? address : checkAddress(address), namespace, ca, clock, sendsTokens: false };
-  }
-  const plain = { address: checkAddress(options.address), namespace, ca, clock };
-  if (auth.method !== "cert") return plain;
-  const clientCertificate = async (): Promise<ClientCertificate> => {
-    const [certificate, privateKey] = await Promise.all([reader.read(auth.certificate), reader.read(auth.privateKey)]);
-    return { cert: certificate.reveal(), key: privateKey.reveal() };
-  };
-  return { ...plain, clientCertificate };
-}
-
-/** The address as node-vault needs it; a token must not cross a network in the clear. */
-function checkAddress(address: string): string {
-  const url = URL.canParse(address) ? new URL(address) : undefined;
-  const isSafe = url !== undefined && isSafeAddress(url);
-  if (
-    url === undefined ||
-    !isSafe ||
-    url.username !== "" ||
-    url.password !== "" ||
-    url.search !== "" ||
-    url.hash !== ""
-  ) {
-    throw new CredentialError(
-      "not-configured",
-      "vault.address cannot be used",
-      "write https://host:port, or http:// on loopback",
-    );
-  }
-  return url.href.replace(/\/$/, "");
 }

@@ -13,7 +13,7 @@ import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
 import { bearerAt, byRole, type Harness, open } from "./harness.ts";
 
-const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
+const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] } path "one*" { capabilities = ["read"] }';
 const alice = { id: "key:alice" };
 const bob = { id: "oauth:https://idp.example.com#bob" };
 const template = "mcp/own/{principal.id}";
@@ -107,6 +107,21 @@ describe("a credential whose path names the principal", () => {
     expect(secrets).toHaveLength(3);
     await credential.inject(bob);
     expect([store.count(apiPath(alice.id)), store.count("secret/data/mcp/app")]).toEqual([1, 1]);
+  });
+
+  it("takes entries of two mounts for two, however mounts and paths are spelt", async () => {
+    await store.mountKv("one two", "2");
+    await store.mountKv("one", "2");
+    const id = encodeCaller(alice.id);
+    await store.putSecret("one two", `three/${id}`, { token: "of-the-first" });
+    await store.putSecret("one", `two three/${id}`, { token: "of-the-second" });
+    const own = (mount: string, path: string) => ({ vault: { mount, path: `${path}/{principal.id}`, field: "token" } });
+    const credential = await startOne({
+      type: "headers",
+      headers: { "X-One": own("one two", "three"), "X-Two": own("one", "two three") },
+    });
+    const { headers } = await credential.inject(alice);
+    expect(headers).toEqual(["X-One", "of-the-first", "X-Two", "of-the-second"]);
   });
 
   it("C26 reads anew for the caller who was refused, and for nobody else", async () => {

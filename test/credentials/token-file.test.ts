@@ -91,7 +91,12 @@ describe("a token in a file", () => {
     store.engine = ({ path }) => {
       if (path !== "db/creds/a") return undefined;
       issued += 1;
-      return { lease_id: `db/creds/a/${issued}`, lease_duration: 36_000, renewable: false, data: { name: `u${issued}` } };
+      return {
+        lease_id: `db/creds/a/${issued}`,
+        lease_duration: 36_000,
+        renewable: false,
+        data: { name: `u${issued}` },
+      };
     };
     const token = await newToken();
     place(token);
