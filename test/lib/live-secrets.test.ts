@@ -2,6 +2,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, it } from "vitest";
 import { concealSecrets, Secret } from "../../src/lib/index.ts";
+import { logFormsOf } from "../../src/lib/secret-forms.ts";
 import { createLogger } from "../../src/telemetry/index.ts";
 
 const token = 'live-"7f3a\\91c0"-token~é';
@@ -63,6 +64,43 @@ describe("concealSecrets", () => {
     collect();
     expect(gone.deref()).toBeUndefined();
     expect(concealSecrets("rotated-away-long-ago")).toBe("rotated-away-long-ago");
+  });
+
+  it("cuts what overlaps as one, and one that lies within another with it", () => {
+    const overlapping = ["0123456789abcdef", "89abcdefghijklmn", "3456789a"].map((text) => new Secret(text));
+    expect(concealSecrets("<0123456789abcdefghijklmn> <3456789a>")).toBe("<[secret]> <[secret]>");
+    expect(overlapping).toHaveLength(3);
+  });
+
+  it("costs a line no more when it holds what all tokens of an issuer begin with", () => {
+    const head = Buffer.from('{"alg":"RS256","kid":"key-1","typ":"at+jwt"}').toString("base64url");
+    const many = Array.from(
+      { length: 3_000 },
+      (_, i) => new Secret(`${head}.${"claims".repeat(60)}${i}.sig-${i * 7919}`),
+    );
+    concealSecrets("the first line learns them");
+    const before = process.cpuUsage();
+    expect(concealSecrets(`${head.slice(0, 12)} `.repeat(100))).toBe(`${head.slice(0, 12)} `.repeat(100));
+    expect(process.cpuUsage(before).user / 1_000).toBeLessThan(200);
+    for (const secret of many.slice(-3)) expect(concealSecrets(`"${secret.reveal()}"`)).toBe('"[secret]"');
+  });
+
+  it("finds every form of secrets of any length and text", () => {
+    const alphabet = ["a", "7", "-", "/", '"', "\\", "é", "€", "😀", "\t"];
+    let seed = 7;
+    const next = (below: number): number => {
+      seed = (seed * 48_271) % 2_147_483_647;
+      return seed % below;
+    };
+    const kept = Array.from({ length: 300 }, () => {
+      const text = Array.from({ length: 8 + next(60) }, () => alphabet[next(alphabet.length)]).join("");
+      return new Secret(text);
+    });
+    for (const secret of kept) {
+      for (const form of logFormsOf(secret.reveal())) {
+        if (form.length >= 8) expect(concealSecrets(`=${form}=`)).toBe("=[secret]=");
+      }
+    }
   });
 
   it("costs a line its length, however many secrets live", () => {
