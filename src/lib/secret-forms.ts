@@ -34,9 +34,7 @@ export function logFormsOf(text: string): string[] {
 
 /** The last 8 characters of each of `logFormsOf`, or all of a shorter one, for much less work; some may stand there twice. */
 export function logEndsOf(text: string): string[] {
-  const bytes = Buffer.from(text);
-  // Three bytes are four characters of base64: what is left out must not move the others.
-  const rest = bytes.subarray(3 * Math.max(0, Math.floor(bytes.length / 3) - 6));
+  const rest = Buffer.from(text).subarray(-18);
   return [...quotedForms(text.slice(-16), rest), ...linesOf(text)].map((form) => form.slice(-8));
 }
 
