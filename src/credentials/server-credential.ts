@@ -114,11 +114,24 @@ export class ShapedCredential implements ServerCredential {
 
   refresh(failed: Injection): Injection | Promise<Injection> {
     if (this.#reread !== undefined) return this.#reread;
-    const current = this.#last;
+    const current = this.#atHand();
     if (current !== undefined && current !== failed) return current;
     if (this.#readers.length === 0 || this.#clock.now() < this.#rereadAt) return failed;
     this.#reread = this.#readAnew(failed);
     return this.#reread;
+  }
+
+  /** What a call would be given now, if it need not wait: that may be younger than what the last call was given. */
+  #atHand(): Injection | undefined {
+    try {
+      const found = this.#take();
+      if (!(found instanceof Promise)) return found;
+      found.catch(() => undefined);
+      return undefined;
+    } catch (error) {
+      this.#report(error);
+      return undefined;
+    }
   }
 
   async #readAnew(failed: Injection): Promise<Injection> {

@@ -139,6 +139,20 @@ describe("oauthRefreshToken", () => {
     expect(bench.server.rotations).toBe(2);
   });
 
+  it("C26 does not spend another for a call that went out before the last refresh", async () => {
+    const bench = await RefreshBench.start();
+    const gateway = await bench.gateway();
+    const credential = gateway.credentials.forServer("a");
+    const before = await bench.settle(Promise.resolve(credential.inject(agent)));
+    bench.clock.advance(3_550_000);
+    expect(await credential.inject(agent), "the old one serves meanwhile").toBe(before);
+    await bench.until(() => gateway.credentials.states().servers[0]?.loads === 2);
+    const next = await bench.settle(Promise.resolve(credential.refresh(before, agent)));
+    expect(next.headers).not.toEqual(before.headers);
+    expect(await credential.inject(agent)).toBe(next);
+    expect(bench.server.rotations).toBe(2);
+  });
+
   it("takes what another gateway bought when its own token is refused, and when it is due", async () => {
     const bench = await RefreshBench.start();
     const [one, two] = [await bench.gateway(), await bench.gateway()];
