@@ -1,5 +1,7 @@
+import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { cpus, loadavg } from "node:os";
+import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { modernRequest } from "../test/support/agent-requests.ts";
 import { type Stack, startStack } from "../test/support/stack.ts";
@@ -12,8 +14,8 @@ import { median, printTable, type Row, type Table } from "./report.ts";
 /**
  * `npm run bench`: the same calls to the same server directly, over two plain HTTP hops, and through Postern with
  * policy, injection and audit on; every part a process of its own, all on loopback. The targets take turns in rounds,
- * so that what drifts (clock, heat, neighbours) hits all alike. `npm run bench -- memory` is in memory.ts;
- * `npm run bench -- scrub` compares calls with and without a credential: what injecting it and searching for it costs.
+ * so that what drifts (clock, heat, neighbours) hits all alike. `npm run bench -- memory` is in memory.ts, `-- principals` in
+ * principals.ts; `-- scrub` compares calls with and without a credential: what injecting it and searching for it costs.
  */
 const { values: flags, positionals } = parseArgs({
   allowPositionals: true,
@@ -259,6 +261,12 @@ function applyGate(tables: readonly Table[]): void {
 async function main(): Promise<void> {
   if (positionals[0] === "memory") {
     if (!(await measureMemory(flags.short))) process.exitCode = 1;
+    return;
+  }
+  if (positionals[0] === "principals") {
+    const file = fileURLToPath(new URL("./principals.ts", import.meta.url));
+    const { status } = spawnSync(process.execPath, ["--expose-gc", "--import", "tsx", file], { stdio: "inherit" });
+    process.exitCode = status ?? 1;
     return;
   }
   const peers = peerTargets();

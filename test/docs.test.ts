@@ -55,6 +55,37 @@ describe("docs/credentials.md", () => {
   });
 });
 
+describe("docs/credentials-issued.md", () => {
+  it("shows every type", () => {
+    const text = readFileSync(path("docs/credentials-issued.md"), "utf8");
+    const types = [...text.matchAll(/```yaml\n(servers:\n[\s\S]*?)```/g)].map(
+      ([, section = ""]) => /type: (\w+)/.exec(section)?.[1],
+    );
+    expect(new Set(types)).toEqual(new Set(["mtls", "vaultDynamic", "vaultIdentity"]));
+  });
+});
+
+describe.each(["docs/credentials.md", "docs/credentials-oauth.md", "docs/credentials-issued.md"])("%s", (document) => {
+  const text = readFileSync(path(document), "utf8");
+  const blocks = [...text.matchAll(/```yaml\n((?:agents|servers):\n[\s\S]*?)```/g)].map(([, block = ""]) => block);
+
+  it("shows servers", () => expect(blocks.length).toBeGreaterThan(0));
+
+  it.each(blocks)("shows a server without faults: %s", (block) => {
+    const dir = mkdtempSync(join(tmpdir(), "postern-docs-"));
+    onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
+    const name = /servers:\n {2}([a-z]+):/.exec(block)?.[1] ?? "";
+    const rest = [
+      "relay: { url: wss://relay.example.com, tunnel: acme, token: { file: token } }",
+      "vault: { address: https://vault.internal:8200, auth: { method: kubernetes, role: postern } }",
+      `policy: { version: 1, servers: { ${name}: { tools: [get_ticket] } } }`,
+    ];
+    writeFileSync(join(dir, "gateway.yaml"), `${block}\n${rest.join("\n")}\n`);
+    const { loaded } = loadAny(join(dir, "gateway.yaml"));
+    expect(loaded.kind === "bad" ? loaded.problems.map(formatProblem) : []).toEqual([]);
+  });
+});
+
 describe("docs/operations.md", () => {
   const source = fileURLToPath(new URL("../src", import.meta.url));
   const code = readdirSync(source, { recursive: true, encoding: "utf8" })

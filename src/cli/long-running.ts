@@ -21,7 +21,7 @@ export const relay: Command = (args, io) =>
       if (part === undefined) isDue = true;
       else reloadRelay(part, file, logger);
     });
-    part = await startRelay(config, hostname(), logger);
+    part = await startRelay(config, { nodeId: hostname(), env: io.env, logger });
     if (isDue) reloadRelay(part, file, logger);
     return part;
   });

@@ -1,12 +1,12 @@
 import type { z } from "zod";
 import { type DocumentKind, expectationAt, type Fault, isSourceAt, patternOf } from "./cures.ts";
-import { laterKeys, laterValues } from "./later.ts";
+import { laterKeys } from "./later.ts";
 import { badNameFault, urlNamePattern } from "./names.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
 import { formatPath, keyPositionOf, nodeAt, type Path, positionOf, type Tree, toValue, walk } from "./tree.ts";
 
-const sourceKeys: readonly string[] = ["vault", "file", "env"];
+const sourceKeys: readonly string[] = ["vault", "file", "env", "lease"];
 
 type Issue = z.core.$ZodIssue;
 
@@ -127,14 +127,8 @@ class ShapeCheck {
     }
     const general: Fault = { message: `${label} must be ${expects}`, cure: example };
     if (node.kind === "refused") return;
-    const own = ownFault(issue, label) ?? this.#laterValue(node, path) ?? slipOf(node, path, expects);
+    const own = ownFault(issue, label) ?? slipOf(node, path, expects);
     this.#add(node.at, own ?? withNearest(general, issue, node, path));
-  }
-
-  #laterValue(node: Tree, path: Path): Fault | undefined {
-    if (node.kind !== "scalar" || typeof node.value !== "string") return undefined;
-    const cure = laterValues[this.#kind][patternOf(path)]?.[node.value];
-    return cure === undefined ? undefined : laterFault(`${path.at(-1)}: ${node.value}`, cure);
   }
 
   #add(at: Problem["at"], fault: Fault): void {
@@ -194,6 +188,7 @@ function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
   const key = String(path.at(-1));
   if (expects.startsWith("a source of a secret")) {
     const message = `${label}: a secret is never written into this file`;
+    if (expects.endsWith("of the lease")) return { message, cure: `${key}: { lease: FIELD }` };
     const local = `${key}: { file: PATH }   or { env: NAME }`;
     return {
       message,

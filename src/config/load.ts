@@ -8,6 +8,7 @@ import {
   findSharedKeys,
   findUnknownServers,
   findUnruledServers,
+  findUnverifiedCallers,
   findVaultless,
 } from "./cross-checks.ts";
 import { type DocumentKind, expectationAt } from "./cures.ts";
@@ -129,6 +130,7 @@ function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string)
     ...problems,
     ...shape.problems,
     ...findVaultless(own),
+    ...findUnverifiedCallers(own),
     ...findHeaderFaults(own),
     ...findSharedKeys(own),
     ...policy.problems,

@@ -41,7 +41,11 @@ export function parseYaml(
   const [first, second] = documents;
   if (first === undefined || !("contents" in first))
     return { tree: undefined, problems: [{ at: start, ...syntaxFault("empty") }] };
-  for (const document of documents) reader.takeErrors(document as Document);
+  const errors = documents.flatMap((document) => (document as Document).errors);
+  // Everything after an open brace is an error of its own.
+  const brace = errors.find(({ pos: [at] }) => text.startsWith("{principal.", at));
+  if (brace !== undefined) reader.add(brace.pos[0], "brace");
+  else for (const { pos, code } of errors) reader.add(pos[0], code);
   // What the parser made of a broken file is a guess; problems found in a guess would only confuse.
   if (reader.problems.length > 0) return { tree: undefined, problems: reader.problems };
   if (second !== undefined) reader.add(second.range?.[0] ?? 0, "several-documents");
@@ -87,10 +91,6 @@ class TreeReader {
   constructor(file: string, lines: LineCounter) {
     this.#file = file;
     this.#lines = lines;
-  }
-
-  takeErrors(document: Document): void {
-    for (const error of document.errors) this.add(error.pos[0], error.code);
   }
 
   add(offset: number, code: string, detail = ""): void {

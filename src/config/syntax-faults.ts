@@ -22,6 +22,7 @@ const faults: { readonly [code: string]: Fault | ((detail: string) => Fault) } =
     "a YAML directive (%) is not accepted",
     "the document without that line; files are YAML 1.2 in UTF-8",
   ),
+  brace: fault("`{` begins a map in YAML where brackets are open", 'the path in quotes: "mcp/tickets/{principal.id}"'),
   "too-deep": fault("this nests deeper than any configuration does", "at most a few levels; see config/ for examples"),
   "several-documents": fault("a second document begins here", "one document in one file, without --- or ... inside"),
   anchor: fault(

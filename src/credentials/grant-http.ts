@@ -38,7 +38,11 @@ interface LastAnswer {
   retryAfterMs: number | undefined;
 }
 
-const deadlineMs = 10_000;
+/** Of the whole of one grant, unless its caller has less time. */
+const defaultDeadlineMs = 10_000;
+/** The system's or OpenSSL's names of what goes wrong before a request can leave. Resets are not among them. */
+const unsentReasons =
+  /^(?:ECONNREFUSED|ENOTFOUND|EAI_\w+|E(?:HOST|NET)UNREACH|UND_ERR_CONNECT_TIMEOUT|\w*CERT\w*|UNABLE_TO_\w+)$/;
 const maxAnswerBytes = 256 * 1024;
 
 export class GrantHttp {
@@ -59,7 +63,11 @@ export class GrantHttp {
   }
 
   /** Runs all requests of one grant; `place` names the endpoint in errors. Rejects with `CredentialError`. */
-  async exchange<T>(place: string, talk: (send: SendRequest) => Promise<T>): Promise<T> {
+  async exchange<T>(
+    place: string,
+    talk: (send: SendRequest) => Promise<T>,
+    deadlineMs = defaultDeadlineMs,
+  ): Promise<T> {
     if (this.#isClosed) throw closedError();
     const end = new AbortController();
     const timer = this.#clock.after(deadlineMs, () => end.abort());
@@ -115,7 +123,7 @@ export class GrantHttp {
 
 function openAgent(reach: Reach, resolve: ResolveAll | undefined): Agent {
   // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
-  const strict = { rejectUnauthorized: true, timeout: deadlineMs, lookup: guardedLookup(reach, resolve) };
+  const strict = { rejectUnauthorized: true, timeout: defaultDeadlineMs, lookup: guardedLookup(reach, resolve) };
   return new Agent({
     connect: guardConnect(reach, buildConnector(strict)),
     connections: 8,
@@ -129,7 +137,9 @@ function unreachable(place: string, reason: string): CredentialError {
     reason === addressRefused
       ? "an issuer may name public addresses and its own host only: write tokenEndpoint, if that is meant"
       : "check its address, DNS, the firewall and its certificate";
-  return new CredentialError("endpoint-unreachable", `${place} cannot be reached: ${reason}`, cure);
+  return new CredentialError("endpoint-unreachable", `${place} cannot be reached: ${reason}`, cure, {
+    isUnsent: reason === addressRefused || unsentReasons.test(reason),
+  });
 }
 
 /** `https`, or `http` to this machine: secrets must not cross a network in the clear. */

@@ -20,6 +20,7 @@ import type { Clock, Secret } from "../lib/index.ts";
 import { githubAppGrant } from "./github-app.ts";
 import { badAnswer, checkAddress, type SendRequest } from "./grant-http.ts";
 import {
+  type AnySource,
   type ClientCredentialsOptions,
   type CredentialOptions,
   describeSource,
@@ -60,11 +61,12 @@ function clientCredentialsGrant(options: ClientCredentialsOptions, clock: Clock)
     resource: options.resource,
     audience: options.audience,
   }).filter((entry): entry is [string, string] => entry[1] !== undefined);
-  const keySource = client.auth === "privateKeyJwt" ? client.privateKey : client.secret;
+  const keySource = proofOf(client);
   const keys = new KeyReader(describeSource(keySource));
   return {
     place: server.place,
     sources: typeof clientId === "string" ? [keySource] : [keySource, clientId],
+    sendsSecret: client.auth !== "privateKeyJwt",
     async obtain(secrets, send) {
       const [first, second] = secrets;
       const id = typeof clientId === "string" ? clientId : textOf(secretOf(second));
@@ -112,11 +114,26 @@ function jwtBearerGrant(options: JwtBearerOptions, clock: Clock): Grant {
   };
 }
 
+function proofOf(client: ClientCredentialsOptions["client"]): AnySource {
+  if (client.auth === "assertion") return client.assertion;
+  return client.auth === "privateKeyJwt" ? client.privateKey : client.secret;
+}
+
+/** RFC 7523, 2.2. */
+function assertedBy(jwt: Secret): ClientAuth {
+  return (_server, { client_id: id }, body) => {
+    body.set("client_id", id);
+    body.set("client_assertion", textOf(jwt));
+    body.set("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
+  };
+}
+
 async function clientAuthOf(
   client: ClientCredentialsOptions["client"],
   secret: Secret,
   keys: KeyReader,
 ): Promise<ClientAuth> {
+  if (client.auth === "assertion") return assertedBy(secret);
   if (client.auth === "privateKeyJwt") {
     const { key } = await keys.read(secret);
     return PrivateKeyJwt({ key, kid: client.keyId });
@@ -124,17 +141,17 @@ async function clientAuthOf(
   return client.auth === "post" ? ClientSecretPost(textOf(secret)) : ClientSecretBasic(textOf(secret));
 }
 
-function secretOf(secret: Secret | undefined): Secret {
+export function secretOf(secret: Secret | undefined): Secret {
   if (secret === undefined) throw new TypeError("fewer secrets than sources");
   return secret;
 }
 
-function textOf(secret: Secret): string {
+export function textOf(secret: Secret): string {
   return cutNewline(secret.reveal());
 }
 
 /** The OAuth library's requests through ours; plain text only for a configured address on loopback. */
-function requestOptions(send: SendRequest, { isPlain, issuer }: Pick<ServerFinder, "isPlain" | "issuer">) {
+export function requestOptions(send: SendRequest, { isPlain, issuer }: Pick<ServerFinder, "isPlain" | "issuer">) {
   return {
     [customFetch]: (
       url: string,
@@ -151,7 +168,7 @@ function requestOptions(send: SendRequest, { isPlain, issuer }: Pick<ServerFinde
 }
 
 /** Checks what the endpoint gave; a token that is bound to a key (DPoP) is of no use as a bearer. */
-function toToken(answer: TokenEndpointResponse, place: string): IssuedToken {
+export function toToken(answer: TokenEndpointResponse, place: string): IssuedToken {
   const { access_token: text, expires_in: seconds, token_type: type } = answer;
   if (type !== "bearer" || !/^[\x21-\x7e]+$/.test(text)) {
     throw badAnswer(place, "it holds no token that can be used", { status: 200 });
@@ -160,7 +177,7 @@ function toToken(answer: TokenEndpointResponse, place: string): IssuedToken {
 }
 
 /** Where the token endpoint is: as configured, or as the configured issuer's metadata say. Nobody else is asked. */
-class ServerFinder {
+export class ServerFinder {
   readonly place: string;
   readonly isPlain: boolean;
   /** Whose metadata name the endpoint; undefined: the endpoint is configured. */

@@ -18,7 +18,9 @@ export const minNeedleBytes = 8;
  * and HTML encoding, the parts of a JWT, and what stands in `Authorization: Basic`. Exact values only: patterns of what
  * looks like a secret spoil code and texts. A user name is no secret.
  */
-export function needlesOf({ headers, secrets }: Injection): Needles {
+export function needlesOf({ headers, secrets, tls }: Injection): Needles {
+  // A certificate is no secret, and its key never reaches the server.
+  if (tls !== undefined) return { needles: [], hasShort: false };
   const { blobs, userNames } = basicParts(headers);
   const found = new Set<string>();
   let hasShort = false;

@@ -9,20 +9,35 @@ import type { Clock, Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import { type Injection, type Shape, sealInjection } from "./shapes.ts";
+import { conditionOf, Failures, joinStates, type ReaderState } from "./states.ts";
+
+/** For whom a call is made: the principal, and what it has shown. */
+export interface Caller {
+  /** `principal.id`: `key:<name>` or `oauth:<issuer>#<sub>`. */
+  readonly id: string;
+  /** The agent's own access token, verified by this gateway; never there for a key, nor where the relay is believed. */
+  readonly token?: Secret | undefined;
+  /** `exp` of that token: milliseconds since the Unix epoch. */
+  readonly expiresAt?: number | undefined;
+}
 
 export interface ServerCredential {
+  /** Secrets differ from caller to caller: an answer to one is searched for those of that one. */
+  readonly isPerCaller: boolean;
   /**
    * What to add to one upstream call: at once while the secret is at hand, else a promise. Throws or rejects with
    * `CredentialError`; then the call must not be made. Read it for every call, it changes when the secret does.
    */
-  inject(): Injection | Promise<Injection>;
+  inject(caller: Caller): Injection | Promise<Injection>;
   /**
    * What to try after the server refused `failed`: read anew, once for all who ask together. With the same headers as
    * `failed` another try is of no use. Throws or rejects with `CredentialError`.
    */
-  refresh(failed: Injection): Injection | Promise<Injection>;
+  refresh(failed: Injection, caller: Caller): Injection | Promise<Injection>;
   /** Lower-case names of the headers it sets, which agents must not send. */
   headerNames(): readonly string[];
+  /** How it is, for status and metrics; absent where there is nothing to tell. */
+  state?(): ReaderState;
 }
 
 /** A place that a secret is read from. */
@@ -31,12 +46,14 @@ export interface SecretReader {
   read(): Secret | Promise<Secret>;
   /** Read now, whatever is at hand. */
   reload(): Promise<Secret>;
+  state?(): ReaderState;
 }
 
 const noInjection: Injection = { headers: [], secrets: [] };
 
 /** Of a server that is called without a credential. */
 export const noCredential: ServerCredential = {
+  isPerCaller: false,
   inject: () => noInjection,
   refresh: () => noInjection,
   headerNames: () => [],
@@ -47,14 +64,16 @@ const freeRereads = 2;
 const rereadPauseMs = 250;
 const maxRereadPauseMs = 10_000;
 
+/** The same for every caller. */
 export class ShapedCredential implements ServerCredential {
+  readonly isPerCaller = false;
   readonly #shape: Shape;
   readonly #readers: readonly SecretReader[];
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #names: readonly string[];
   #last: Injection | undefined;
-  #failure: string | undefined;
+  #failure: CredentialError | undefined;
+  readonly #failures = new Failures();
   #reread: Promise<Injection> | undefined;
   #fruitless = 0;
   #rereadAt = Number.NEGATIVE_INFINITY;
@@ -69,11 +88,20 @@ export class ShapedCredential implements ServerCredential {
     this.#readers = readers;
     this.#clock = deps.clock;
     this.#logger = deps.logger;
-    this.#names = shape.names.map((name) => name.toLowerCase());
   }
 
   headerNames(): readonly string[] {
-    return this.#names;
+    return this.#shape.names.map((name) => name.toLowerCase());
+  }
+
+  /** What was read may still be unfit to be sent, which only the last call has seen. */
+  state(): ReaderState {
+    // Two fields of one entry are one read.
+    const distinct = new Map(this.#readers.map((reader) => [reader.state, reader]));
+    const joined = joinStates([...distinct.values()].flatMap((reader) => reader.state?.() ?? []));
+    if (this.#failure === undefined) return joined;
+    const lastError = this.#failures.last(this.#clock.now());
+    return { ...joined, condition: conditionOf(false, this.#failure), lastError };
   }
 
   inject(): Injection | Promise<Injection> {
@@ -97,7 +125,7 @@ export class ShapedCredential implements ServerCredential {
     try {
       const secrets = await Promise.all(this.#readers.map((reader) => reader.reload()));
       const injection = this.#build(secrets);
-      this.#count(hasSameHeaders(failed, injection));
+      this.#count(isSame(failed, injection));
       return injection;
     } catch (error) {
       this.#count(true);
@@ -145,7 +173,7 @@ export class ShapedCredential implements ServerCredential {
     if (last !== undefined && secrets.every((secret, i) => last.secrets[i] === secret)) return last;
     const injection = sealInjection(this.#shape.build(secrets));
     // However the new value came here: a refusal of it is the first of its kind.
-    if (last !== undefined && !hasSameHeaders(last, injection)) this.#count(false);
+    if (last !== undefined && !isSame(last, injection)) this.#count(false);
     this.#last = injection;
     this.#failure = undefined;
     return injection;
@@ -155,8 +183,10 @@ export class ShapedCredential implements ServerCredential {
   #report(error: unknown): unknown {
     if (!(error instanceof CredentialError)) return error;
     this.#last = undefined;
-    if (this.#failure !== error.message) {
-      this.#failure = error.message;
+    const isNew = this.#failure?.message !== error.message;
+    this.#failure = error;
+    this.#failures.note(error, this.#clock.now());
+    if (isNew) {
       const { code, cure, message, status } = error;
       this.#logger.error("credential failed", {
         code,
@@ -178,6 +208,10 @@ function readSafely(reader: SecretReader): Secret | Promise<Secret> {
   }
 }
 
-function hasSameHeaders(one: Injection, other: Injection): boolean {
-  return one.headers.length === other.headers.length && one.headers.every((text, i) => text === other.headers[i]);
+function isSame(one: Injection, other: Injection): boolean {
+  return (
+    one.tls === other.tls &&
+    one.headers.length === other.headers.length &&
+    one.headers.every((text, i) => text === other.headers[i])
+  );
 }

@@ -10,13 +10,16 @@ import type { Logger } from "../telemetry/index.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import type { GrantHttp, SendRequest } from "./grant-http.ts";
-import type { Source } from "./options.ts";
+import type { AnySource } from "./options.ts";
 import type { SecretReader } from "./server-credential.ts";
+import type { ReaderState } from "./states.ts";
 
 export interface IssuedToken {
   readonly text: string;
   /** From the moment when it was asked for. */
   readonly lifeMs: number;
+  /** No younger one would live longer: asking ahead of its end is of no use. */
+  readonly isLast?: boolean;
 }
 
 /** How secrets become an access token. */
@@ -24,13 +27,17 @@ export interface Grant {
   /** Names the endpoint in messages. */
   readonly place: string;
   /** What is to be read, in the order in which `obtain` takes it. */
-  readonly sources: readonly Source[];
+  readonly sources: readonly AnySource[];
+  /** The first source is a secret that is sent as it stands. */
+  readonly sendsSecret?: boolean;
+  /** Told within the very call that wants a token, before anything is waited for; what it gives then obtains that one. */
+  begin?(): Grant;
   /** Throws `CredentialError`, or whatever the answer led to, which `GrantHttp` explains. */
   obtain(secrets: readonly Secret[], send: SendRequest): Promise<IssuedToken>;
 }
 
 export interface TokenReaderDeps {
-  readonly openReader: (source: Source) => SecretReader;
+  readonly openReader: (source: AnySource) => SecretReader;
   readonly http: GrantHttp;
   readonly clock: Clock;
   readonly random: () => number;
@@ -40,6 +47,7 @@ export interface TokenReaderDeps {
 interface HeldToken {
   readonly secret: Secret;
   readonly lifeMs: number;
+  readonly isLast: boolean;
 }
 
 const maxAheadMs = 60_000;
@@ -54,6 +62,7 @@ export class TokenReader implements SecretReader {
   readonly #readers: readonly SecretReader[];
   readonly #cached: Cached<HeldToken>;
   #reloadAt = Number.NEGATIVE_INFINITY;
+  #sent: Secret | undefined;
 
   constructor(grant: Grant, { openReader, http, clock, random, logger }: TokenReaderDeps) {
     this.place = grant.place;
@@ -65,13 +74,18 @@ export class TokenReader implements SecretReader {
       load: () => this.#obtain(),
       freshMs: 0,
       staleForMs: 0,
-      spanOf: ({ lifeMs }) => spanOf(lifeMs, random()),
+      spanOf: ({ lifeMs, isLast }) => (isLast ? { freshMs: lifeMs, staleForMs: 0 } : spanOf(lifeMs, random())),
       clock,
       random,
       onStale: ({ code, cure, message }) =>
         logger.warn("token endpoint away, older token serves", { code, cure, reason: message }),
       onRecovered: () => logger.info("token endpoint back"),
     });
+  }
+
+  /** What must not come back from a server any more than the access token itself. */
+  get guarded(): readonly Secret[] {
+    return this.#sent === undefined ? [] : [this.#sent];
   }
 
   read(): Secret | Promise<Secret> {
@@ -86,26 +100,36 @@ export class TokenReader implements SecretReader {
     return (await this.#cached.reload()).secret;
   }
 
+  state(): ReaderState {
+    return this.#cached.state();
+  }
+
   async #obtain(): Promise<HeldToken> {
+    const grant = this.#grant.begin?.() ?? this.#grant;
     const secrets = await Promise.all(this.#readers.map(async (reader) => reader.read()));
     try {
-      return await this.#exchange(secrets);
+      return await this.#exchange(grant, secrets);
     } catch (error) {
       if (!(error instanceof CredentialError) || error.code !== "grant-denied") throw error;
       const younger = await Promise.all(this.#readers.map(async (reader) => reader.reload()));
       if (younger.every((secret, i) => secret.reveal() === secrets[i]?.reveal())) throw error;
-      return await this.#exchange(younger);
+      return await this.#exchange(grant, younger);
     }
   }
 
-  async #exchange(secrets: readonly Secret[]): Promise<HeldToken> {
-    const { text, lifeMs } = await this.#http.exchange(this.place, (send) => this.#grant.obtain(secrets, send));
-    return { secret: new Secret(text), lifeMs };
+  async #exchange(grant: Grant, secrets: readonly Secret[]): Promise<HeldToken> {
+    if (grant.sendsSecret === true) this.#sent = secrets[0];
+    const {
+      text,
+      lifeMs,
+      isLast = false,
+    } = await this.#http.exchange(this.place, (send) => grant.obtain(secrets, send));
+    return { secret: new Secret(text), lifeMs, isLast };
   }
 }
 
 /** Fresh until a third of its life, but at most a minute, is left; replicas spread themselves over a fifth of that. */
-function spanOf(lifeMs: number, random: number): { readonly freshMs: number; readonly staleForMs: number } {
+export function spanOf(lifeMs: number, random: number): { readonly freshMs: number; readonly staleForMs: number } {
   const aheadMs = Math.min(lifeMs / 3, maxAheadMs) * (1 + random / 5);
   return { freshMs: lifeMs - aheadMs, staleForMs: aheadMs };
 }

@@ -223,14 +223,16 @@ function statusFailure(status: number, body: VaultAnswer, retryAfter: number | u
   return new VaultFailure("status", `status ${status}`, { status, retryAfterMs: retryAfter, hint: hintOf(body) });
 }
 
-/** A 404 is told apart by its words alone, or by the metadata that KV v2 adds for a deleted version. */
+/** A conflict and some 404 are told apart by their words alone, a 404 besides by the metadata that KV v2 adds for a deleted version. */
 function hintOf(body: VaultAnswer): VaultHint | undefined {
   const warnings = body?.["warnings"];
   const isMisplaced = (text: unknown): boolean =>
     typeof text === "string" && text.startsWith("Invalid path for a versioned K/V secrets engine");
   if (Array.isArray(warnings) && warnings.some(isMisplaced)) return "kv-v2-path";
   const errors = body?.["errors"];
-  if (Array.isArray(errors) && String(errors[0]).startsWith("no handler for route")) return "no-mount";
+  const said = Array.isArray(errors) ? String(errors[0]) : "";
+  if (said.startsWith("no handler for route")) return "no-mount";
+  if (said.startsWith("check-and-set parameter did not match")) return "cas-mismatch";
   const metadata = asObject(asObject(body?.["data"])?.["metadata"]);
   if (metadata?.["destroyed"] === true) return "version-destroyed";
   const deletedAt = metadata?.["deletion_time"];

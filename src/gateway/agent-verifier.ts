@@ -28,9 +28,17 @@ export interface AgentsOptions {
   }[];
 }
 
+/** In milliseconds since the Unix epoch. */
+export interface TokenEnds {
+  /** Nothing may go on after it: `exp` and the leeway for clocks that differ. */
+  readonly validUntil: number;
+  /** `exp` itself. */
+  readonly expiresAt: number;
+}
+
 export type AgentVerdict =
-  /** `validUntil`: milliseconds since the Unix epoch; undefined for a key, which does not end by itself. */
-  | { readonly kind: "agent"; readonly principal: Principal; readonly validUntil: number | undefined }
+  /** `ends` is undefined for a key, which does not end by itself. */
+  | { readonly kind: "agent"; readonly principal: Principal; readonly ends: TokenEnds | undefined }
   /** The reason is for log and audit, and holds nothing of the token. */
   | { readonly kind: "refused"; readonly reason: string }
   /** An issuer's keys are not to be had at the moment. */
@@ -75,7 +83,7 @@ class KeysAndTokens implements AgentVerifier {
     if (token === undefined) return { kind: "refused", reason: "no agent token" };
     const text = token.reveal();
     const principal = this.#keys.find(text);
-    if (principal !== undefined) return { kind: "agent", principal, validUntil: undefined };
+    if (principal !== undefined) return { kind: "agent", principal, ends: undefined };
     return this.#ask(text, 0, "unknown");
   }
 
@@ -108,7 +116,7 @@ class KeysAndTokens implements AgentVerifier {
 function read(verdict: TokenVerdict): AgentVerdict | undefined {
   switch (verdict.kind) {
     case "valid":
-      return { kind: "agent", principal: verdict.token.principal, validUntil: verdict.token.validUntil };
+      return { kind: "agent", principal: verdict.token.principal, ends: verdict.token };
     case "unavailable":
       return { kind: "unavailable" };
     case "insufficientScope":

@@ -1,49 +1,58 @@
-import { type Needles, needlesOf } from "../credentials/index.ts";
-import type { Clock } from "../lib/index.ts";
+import { type Clock, RecentMap } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { AnswerScrubber, type OnReflect } from "./answer-scrubber.ts";
 import type { Injected } from "./context.ts";
-import { NeedleMatcher } from "./needle-matcher.ts";
+import { KnownSecrets, pastMs, type Search } from "./known-secrets.ts";
+import type { NeedleMatcher } from "./needle-matcher.ts";
 
-/** A server may still say an old value: it stays a needle for so long after it was replaced. */
-const pastMs = 10 * 60_000;
-/** The oldest is forgotten first. */
-const maxPast = 4;
+/** Of the callers of one server. Beyond it, and after ten idle minutes, a caller's old values are forgotten. */
+const maxCallers = 16_384;
+/** What all searches of one server may take together; others are made anew for each answer. */
+const searchBytes = 4 * 1024 * 1024;
 
-interface Known {
-  readonly headers: Injected["headers"];
-  readonly needles: Needles;
-  /** `Clock.now()`. */
-  until: number;
+export interface LeakGuardOptions {
+  readonly server: string;
+  readonly onReflect: OnReflect;
+  /** Each caller has secrets of his own: an answer to one is searched for his, not for everybody's. */
+  readonly isPerCaller: boolean;
+  readonly clock: Clock;
+  readonly logger: Logger;
 }
 
 /** What must not come back from one server: its credential, and those it had a while ago. */
 export class LeakGuard {
-  readonly #onReflect: OnReflect;
-  readonly #server: string;
-  readonly #clock: Clock;
-  readonly #logger: Logger;
-  #last: Injected | undefined;
-  #known: Known[] = [];
-  #matcher: NeedleMatcher | undefined;
+  readonly #options: LeakGuardOptions;
+  readonly #shared = new KnownSecrets();
+  /** By principal id. */
+  readonly #byCaller: RecentMap<KnownSecrets>;
+  /** Whose searches are at hand, least recently used first. */
+  readonly #searches = new Map<KnownSecrets, number>();
+  #searchBytes = 0;
+  #isShortTold = false;
   /** Places where a credential was found, since the start. */
   hitCount = 0;
 
-  constructor(server: string, onReflect: OnReflect, deps: { readonly clock: Clock; readonly logger: Logger }) {
-    this.#server = server;
-    this.#onReflect = onReflect;
-    this.#clock = deps.clock;
-    this.#logger = deps.logger;
+  constructor(options: LeakGuardOptions) {
+    this.#options = options;
+    this.#byCaller = new RecentMap({ maxSize: maxCallers, idleMs: pastMs, clock: options.clock });
   }
 
-  /** For the answer to a call that was made with `injected`; undefined: there is nothing to look for. */
-  watch(injected: Injected, requestId: string): AnswerScrubber | undefined {
-    if (injected !== this.#last) this.#learn(injected);
-    if (this.#matcher === undefined) return undefined;
+  /** For the answer to a call that was made with `injected` for `callerId`; undefined: there is nothing to look for. */
+  watch(injected: Injected, callerId: string, requestId: string): AnswerScrubber | undefined {
+    const { clock, onReflect, isPerCaller } = this.#options;
+    let known = this.#knownOf(callerId);
+    known.learn(injected, clock.now());
+    if (this.#searchOf(known) === undefined) return undefined;
     let isFirst = true;
     return new AnswerScrubber({
-      matcher: () => this.#matcher,
-      onReflect: this.#onReflect,
+      matcher: () => {
+        const latest = isPerCaller ? this.#knownOf(callerId) : known;
+        // Forgotten since, as among very many callers: this stream's own value counts all the same.
+        if (latest !== known) latest.learn(injected, clock.now());
+        known = latest;
+        return this.#searchOf(known);
+      },
+      onReflect,
       onHits: (count) => {
         this.hitCount += count;
         if (isFirst) this.#warnOfHit(requestId);
@@ -52,34 +61,49 @@ export class LeakGuard {
     });
   }
 
-  #learn(injected: Injected): void {
-    this.#last = injected;
-    const now = this.#clock.now();
-    const text = injected.headers.join("\n");
-    const others = this.#known.filter(({ headers, until }) => headers.join("\n") !== text && until > now);
-    // An older call may come back after the change: whatever is still in use is not let go.
-    const known: Known = { headers: injected.headers, needles: needlesOf(injected), until: Number.POSITIVE_INFINITY };
-    for (const other of others) other.until = Math.min(other.until, now + pastMs);
-    this.#known = [known, ...others].slice(0, 1 + maxPast);
-    const needles = this.#known.flatMap(({ needles: found }) => found.needles);
-    this.#matcher = needles.length === 0 ? undefined : new NeedleMatcher(needles);
-    if (known.needles.hasShort) this.#warnOfShort();
+  #knownOf(callerId: string): KnownSecrets {
+    if (!this.#options.isPerCaller) return this.#shared;
+    const found = this.#byCaller.get(callerId);
+    if (found !== undefined) return found;
+    const known = new KnownSecrets();
+    this.#byCaller.set(callerId, known);
+    return known;
+  }
+
+  #searchOf(known: KnownSecrets): NeedleMatcher | undefined {
+    const search = known.search();
+    if (this.#options.isPerCaller) this.#count(known, search);
+    if (search.hasShort && !this.#isShortTold) this.#warnOfShort();
+    return search.matcher;
+  }
+
+  /** The searches least recently used make room. */
+  #count(known: KnownSecrets, { bytes }: Search): void {
+    this.#searchBytes += bytes - (this.#searches.get(known) ?? 0);
+    this.#searches.delete(known);
+    this.#searches.set(known, bytes);
+    for (const [oldest, size] of this.#searches) {
+      if (this.#searchBytes <= searchBytes || oldest === known) return;
+      oldest.forgetSearch();
+      this.#searches.delete(oldest);
+      this.#searchBytes -= size;
+    }
   }
 
   /** Once for each answer; the audit record has the number. */
   #warnOfHit(requestId: string): void {
-    this.#logger.warn("credential in an answer", {
-      server: this.#server,
+    const { logger, server, onReflect } = this.#options;
+    logger.warn("credential in an answer", {
+      server,
       requestId,
-      code: this.#onReflect,
+      code: onReflect,
       cure: "the server sends its credential back: mend it, and replace the credential if anybody may have seen it",
     });
   }
 
   #warnOfShort(): void {
-    this.#logger.warn("credential is too short to be found in answers", {
-      server: this.#server,
-      cure: "a secret of 8 characters or more",
-    });
+    this.#isShortTold = true;
+    const { logger, server } = this.#options;
+    logger.warn("credential is too short to be found in answers", { server, cure: "a secret of 8 characters or more" });
   }
 }

@@ -29,19 +29,23 @@ export class NeedleMatcher {
   /** Which bytes stand in needles. */
   readonly #alphabet = new Uint8Array(256);
   /** A needle has bytes beyond ASCII. */
-  readonly isWide: boolean;
+  isWide = false;
 
   /** At least one needle, none shorter than 2 bytes. */
   constructor(needles: readonly Buffer[]) {
     this.maxBytes = Math.max(...needles.map(({ length }) => length));
     this.#window = Math.min(maxShift, ...needles.map(({ length }) => length));
-    this.isWide = needles.some((needle) => needle.some((byte) => byte >= 0x80));
     this.#shifts = new Uint8Array(1 << tableBits).fill(this.#window - 1);
     for (const needle of [...needles].sort((a, b) => b.length - a.length)) this.#add(needle);
   }
 
   #add(needle: Buffer): void {
-    for (const byte of needle) this.#alphabet[byte] = 1;
+    // By index: needles are made for very many callers, and an iterator takes ten times as long.
+    for (let at = 0; at < needle.length; at += 1) {
+      const byte = needle[at] ?? 0;
+      this.#alphabet[byte] = 1;
+      if (byte >= 0x80) this.isWide = true;
+    }
     for (let at = 1; at < this.#window; at += 1) {
       const hash = hashAt(needle, at);
       this.#shifts[hash] = Math.min(this.#shifts[hash] ?? 0, this.#window - 1 - at);

@@ -1,3 +1,4 @@
+import type { Caller } from "../credentials/index.ts";
 import type { RawHeaders, Timer } from "../lib/index.ts";
 import {
   type AgentErrorKind,
@@ -22,6 +23,7 @@ import { maxAsksPerSession } from "./mcp-sessions.ts";
 import { addressee, type Judged } from "./pipeline.ts";
 import type { Reply } from "./reply.ts";
 import { shownLocation } from "./shown-location.ts";
+import { upstreamCures } from "./upstream-cures.ts";
 
 /**
  * The upstream's answer on its way to the agent: what never passes is replaced here (challenges, redirects, bodies that
@@ -72,6 +74,7 @@ export interface AnswerTask {
   /** The agent's MCP-Protocol-Version. */
   readonly protocolVersion: string | undefined;
   readonly injected: Injected;
+  readonly caller: Caller;
   /** Wall time at which the agent's token ends. */
   readonly validUntil: number | undefined;
   readonly reply: Reply;
@@ -111,7 +114,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     this.#open = task.open;
     this.#judged = task.judged;
     this.#reply = task.reply;
-    this.#scrubber = task.server.leaks.watch(task.injected, task.open.requestId);
+    this.#scrubber = task.server.leaks.watch(task.injected, task.caller.id, task.open.requestId);
   }
 
   get scrubbedCount(): number {
@@ -161,13 +164,19 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   }
 
   onError(error: UpstreamError): void {
-    if (this.#isOver) return;
-    this.#warn(error.code, error.detail, cures[error.code]);
+    if (this.#isOver || this.#hasAnotherCertificate(error)) return;
+    this.#warn(error.code, error.detail, upstreamCures[error.code]);
     this.#isReported = true;
     const isLate = error.code === "first-byte" || error.code === "idle" || error.code === "stalled";
     const kind = isLate ? "upstreamTimeout" : "upstreamFailed";
     if (this.#filter !== undefined) this.#filter.fail(agentErrors[kind].code, agentErrors[kind].message);
     else this.#say(kind, error.code);
+  }
+
+  /** Our certificate may have been replaced meanwhile; the server has read nothing, so the call may be made again. */
+  #hasAnotherCertificate({ code }: UpstreamError): boolean {
+    const mayRetry = code === "client-certificate" && this.#task.injected.tls !== undefined;
+    return mayRetry && this.#filter === undefined && this.#task.owner.onCredentialRefused();
   }
 
   // What the filter asks.
@@ -247,7 +256,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     this.#refusalCount += 1;
     if (this.#refusalCount > maxAskRefusals) return;
     const sessionId = this.#judged.session.upstreamId ?? this.#headers?.sessionId;
-    refuseAsk(this.#server, { idText, sessionId, protocolVersion: this.#task.protocolVersion });
+    refuseAsk(this.#task, idText, sessionId);
   }
 
   onDrop(reason: string): void {
@@ -415,20 +424,6 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     });
   }
 }
-
-const cures: Readonly<Record<UpstreamError["code"], string | undefined>> = {
-  refused: "check that the server listens at the configured URL",
-  dns: "check the host name of the configured URL",
-  address: "a cloud's metadata service is never dialled: correct the configured URL, or what its name resolves to",
-  tls: "check the server's certificate, or name its CA",
-  reset: undefined,
-  "first-byte": "raise timeouts.firstByte if the server may take this long",
-  idle: "raise timeouts.idle if the server may fall silent for this long",
-  stalled: undefined,
-  "bad-answer": "check that the URL is that of an MCP server over HTTP/1.1",
-  "bad-request": undefined,
-  closed: undefined,
-};
 
 function isSuccess(status: number): boolean {
   return status >= 200 && status < 300;

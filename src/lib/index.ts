@@ -13,5 +13,6 @@ export { type Clock, systemClock, type Timer } from "./clock.ts";
 export { headerValue, headerValues, type RawHeaders } from "./headers.ts";
 export { concealSecrets } from "./live-secrets.ts";
 export { formatPosition, type Position } from "./position.ts";
+export { RecentMap, type RecentMapOptions } from "./recent-map.ts";
 export { Secret } from "./secret.ts";
 export { formsOf } from "./secret-forms.ts";

@@ -1,25 +1,29 @@
 /** The ways in which software writes a text by itself: what to look for so that it is found in any of them. */
 
+/** What no encoding of text changes: most tokens are made of nothing else. */
+const plainPattern = /^[A-Za-z0-9._-]*$/;
 const jwtPattern = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
 /** `text` itself, percent, form, base64, hex, JSON and HTML encoded, and the parts of a JWT. Forms may repeat. */
 export function formsOf(text: string): string[] {
   const bytes = Buffer.from(text);
+  const parts = jwtPattern.test(text) ? jwtParts(text) : [];
+  const alike = [text, ...base64Forms(bytes), ...hexForms(bytes), ...parts];
+  return plainPattern.test(text) ? alike : [...alike, ...escapedForms(text)];
+}
+
+function escapedForms(text: string): string[] {
   const json = jsonInner(text);
   const percent = encodeURIComponent(text);
   const form = new URLSearchParams([["", text]]).toString().slice(1);
   return [
-    text,
     ...bothHexCases(percent),
     ...bothHexCases(percent.replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`)),
     ...bothHexCases(form),
-    ...base64Forms(bytes),
-    ...hexForms(bytes),
     json,
     // A tool's text is often JSON itself.
     jsonInner(json),
     ...htmlForms(text),
-    ...(jwtPattern.test(text) ? jwtParts(text) : []),
   ];
 }
 
@@ -41,15 +45,14 @@ function hexForms(bytes: Buffer): [string, string] {
   return [hex, hex.toUpperCase()];
 }
 
-/** At each of the three places where the text can fall on base64's grid. */
+/** The characters that depend on `bytes` alone when 0, 1 or 2 bytes (modulo 3) stand in front of them, in both alphabets. */
 function base64Forms(bytes: Buffer): string[] {
-  return [0, 1, 2].flatMap((before) => [base64Core(bytes, before, "base64"), base64Core(bytes, before, "base64url")]);
-}
-
-/** The characters that depend on `bytes` alone when `before` bytes (modulo 3) stand in front of them. */
-function base64Core(bytes: Buffer, before: number, encoding: "base64" | "base64url"): string {
-  const text = Buffer.concat([Buffer.alloc(before), bytes]).toString(encoding);
-  return text.slice(Math.ceil((8 * before) / 6), Math.floor((8 * (before + bytes.length)) / 6));
+  const shifted = Buffer.concat([Buffer.alloc(2), bytes]);
+  return [0, 1, 2].flatMap((before) => {
+    const text = shifted.subarray(2 - before).toString("base64");
+    const core = text.slice(Math.ceil((8 * before) / 6), Math.floor((8 * (before + bytes.length)) / 6));
+    return [core, core.replaceAll("+", "-").replaceAll("/", "_")];
+  });
 }
 
 function jsonInner(text: string): string {

@@ -46,5 +46,35 @@ it("a file that could be any of the three, or is none, is a problem of its own",
 
 it.each([[[]], [["-c"]], [["--nonsense"]], [["-c", "a", "b"]]])("%j is bad usage", async (args) => {
   const { code, out, err } = await run(check, ...args);
-  expect([code, out, err[0]]).toEqual([2, [], "usage: postern check -c FILE [--json]"]);
+  expect([code, out, err[0]]).toEqual([2, [], "usage: postern check -c FILE [--principal ID] [--json]"]);
+});
+
+it("--principal prints where a principal's own secrets belong", async () => {
+  const file = writeConfig(
+    "gateway.yaml",
+    [
+      gatewayWith(
+        2,
+        "servers: { tickets: { url: http://t.internal/mcp, credential: { type: basic, username: { vault: { mount: kv, path: 'mcp/{principal.id}', field: user } }, password: { vault: { mount: kv, path: 'mcp/{principal.id}', field: password } } } } }",
+      ),
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+      "agents: { verify: edge, issuers: [ { issuer: https://i.com, audience: urn:edge } ] }",
+    ].join("\n"),
+  );
+  const { code, out } = await run(check, "-c", file, "--principal", "oauth:https://i.com#../bob");
+  expect([code, out[1], out[2]]).toEqual([
+    0,
+    "tickets: mount kv, path mcp/oauth~3ahttps~3a~2f~2fi.com~23~2e~2e~2fbob",
+    undefined,
+  ]);
+  const json = await run(check, "-c", file, "--principal", "key:a", "--json");
+  expect(JSON.parse(json.out[0] ?? "")).toMatchObject({
+    ok: true,
+    paths: [{ server: "tickets", mount: "kv", path: "mcp/key~3aa" }],
+  });
+  expect((await run(check, "-c", file, "--principal", "bob")).err[0]).toContain("--principal is key:<name>");
+  expect((await run(check, "-c", file, "--principal", "key:\ud800")).err[0]).toContain("is no text");
+  expect((await run(check, "-c", "config/relay.yaml", "--principal", "key:a")).code).toBe(2);
+  const fixed = writeConfig("gateway.yaml", gatewayWith(4, ""));
+  expect((await run(check, "-c", fixed, "--principal", "key:a")).out[1]).toBe("no secret depends on the principal");
 });

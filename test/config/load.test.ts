@@ -92,6 +92,16 @@ describe("gateway.yaml", () => {
     ]);
   });
 
+  it("takes a local source for the token that opens the status, in both files", () => {
+    const gateway = loadGateway(gatewayWith(4, "admin: { token: { file: admin-token } }"));
+    expect(gateway.admin.listen.port).toBe(9464);
+    expect(gateway.admin.token).toEqual({ file: expect.stringMatching(/^\/.*\/admin-token$/) });
+    const relay = sound(
+      loadRelayConfig(writeConfig("relay.yaml", relayWith(6, "admin: { token: { env: A } }"))),
+    ).config;
+    expect(relay.admin).toEqual({ listen: { host: "127.0.0.1", port: 9465 }, token: { env: "A" } });
+  });
+
   it("takes for each server what becomes of an answer that holds its credential", () => {
     const yaml = gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, onReflect: block } }");
     expect(loadGateway(yaml).servers["tickets"]?.onReflect).toBe("block");
@@ -506,6 +516,35 @@ it("a table of cases names what is wrong with it", () => {
   ]);
 });
 
+it("a refresh token has a record, and its client a secret or none", () => {
+  const { servers } = loadGateway(
+    gatewayWith(
+      2,
+      [
+        "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+        "servers:",
+        "  tickets: { url: http://t.internal/mcp, credential: { type: oauthRefreshToken, issuer: https://i.com,",
+        "    clientId: x, record: { vault: { mount: kv, path: mcp/a } }, scope: 'a b', resource: https://T.internal } }",
+        "  other: { url: http://t.internal/mcp, credential: { type: oauthRefreshToken, tokenEndpoint: https://i.com/t,",
+        "    clientId: { env: ID }, clientSecret: { env: A }, record: { vault: { mount: kv, path: mcp/b } } } }",
+      ].join("\n"),
+    ),
+  );
+  expect(servers["tickets"]?.credential).toEqual({
+    type: "oauthRefreshToken",
+    at: { issuer: "https://i.com" },
+    clientId: "x",
+    client: undefined,
+    record: { vault: { mount: "kv", path: "mcp/a" } },
+    scope: "a b",
+    resource: "https://T.internal",
+  });
+  expect(servers["other"]?.credential).toMatchObject({
+    at: { tokenEndpoint: "https://i.com/t" },
+    client: { auth: "basic", secret: { env: "A" } },
+  });
+});
+
 it("a resource is sent as it was written, and ids may be numbers or text", () => {
   const { servers } = loadGateway(
     gatewayWith(
@@ -529,4 +568,36 @@ it("a resource is sent as it was written, and ids may be numbers or text", () =>
     audience: undefined,
   });
   expect(servers["app"]?.credential).toMatchObject({ appId: "Iv1.abc", installationId: "12" });
+});
+
+it("secrets may depend on who calls where the gateway itself verifies that", () => {
+  const { servers } = loadGateway(
+    [
+      gatewayWith(
+        2,
+        [
+          "servers:",
+          "  tickets: { url: http://t.internal/mcp, credential: { type: bearer,",
+          "    token: { vault: { mount: secret, path: 'mcp/u-{principal.id}/x', field: token } } } }",
+          "  exchanged: { url: http://t.internal/mcp, credential: { type: tokenExchange, issuer: https://i.com,",
+          "    clientId: x, clientSecret: { env: A }, audience: tickets, scope: 'a b' } }",
+        ].join("\n"),
+      ),
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+      "agents: { verify: edge, issuers: [ { issuer: https://i.com, audience: urn:edge } ] }",
+    ].join("\n"),
+  );
+  expect(servers["tickets"]?.credential).toEqual({
+    type: "bearer",
+    token: { vault: { mount: "secret", path: "mcp/u-{principal.id}/x", field: "token" } },
+  });
+  expect(servers["exchanged"]?.credential).toEqual({
+    type: "tokenExchange",
+    at: { issuer: "https://i.com" },
+    clientId: "x",
+    client: { auth: "basic", secret: { env: "A" } },
+    scope: "a b",
+    resource: undefined,
+    audience: "tickets",
+  });
 });

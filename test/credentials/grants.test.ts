@@ -14,7 +14,7 @@ import { findLeaks } from "../support/canary.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { json, TokenEndpoint } from "../support/token-endpoint.ts";
 import { until } from "../support/until.ts";
-import { type Harness, open } from "./harness.ts";
+import { agent, type Harness, open } from "./harness.ts";
 
 const secret = "s3cret-of-the-client:with/odd+signs";
 const hour = 3_600_000;
@@ -67,6 +67,19 @@ describe("oauthClientCredentials", () => {
     });
     const [name, password] = Buffer.from(String(headers.authorization).slice(6), "base64").toString().split(":");
     expect([name, decodeURIComponent(String(password))]).toEqual(["postern", secret]);
+  });
+
+  it("has its secret looked for in answers, but not what is no secret or never sent", async () => {
+    const sent = client({ clientId: { env: "ID" } });
+    const { privateKey } = await generateKeyPair("ES256", { extractable: true });
+    const signed = client({ client: { auth: "privateKeyJwt", privateKey: { env: "KEY" }, keyId: "k" } });
+    for (const [options, env, texts] of [
+      [sent, { SECRET: secret, ID: "client-id-9" }, ["token-1", secret]],
+      [signed, { KEY: await exportPKCS8(privateKey) }, ["token-2"]],
+    ] as const) {
+      const injection = await start(options, env).credentials.forServer("a").inject(agent);
+      expect(injection.secrets.map((one) => one.reveal())).toEqual(texts);
+    }
   });
 
   it("sends the secret in the form when told so, and a client id that was read", async () => {
@@ -299,12 +312,12 @@ describe("the life of a token", () => {
   ])("is renewed behind the calls before the end of %s", async (_, seconds, freshMs) => {
     endpoint.answer = (res) => endpoint.grant(res, { expires_in: seconds });
     const harness = start();
-    const first = await harness.credentials.forServer("a").inject();
+    const first = await harness.credentials.forServer("a").inject(agent);
     clock.advance(freshMs - 1);
-    expect(harness.credentials.forServer("a").inject()).toBe(first);
+    expect(harness.credentials.forServer("a").inject(agent)).toBe(first);
     expect(endpoint.asked).toHaveLength(1);
     clock.advance(1);
-    expect(harness.credentials.forServer("a").inject()).toBe(first);
+    expect(harness.credentials.forServer("a").inject(agent)).toBe(first);
     await until(async () => (await harness.inject())[1] === "Bearer token-2", "the younger token serves");
     expect(endpoint.asked).toHaveLength(2);
   });
@@ -327,13 +340,13 @@ describe("the life of a token", () => {
 
   it("C26 a refused token is replaced once for all calls that meet the refusal, and not over and over", async () => {
     const credential = start().credentials.forServer("a");
-    const first = await credential.inject();
-    const together = await Promise.all(Array.from({ length: 10 }, () => credential.refresh(first)));
+    const first = await credential.inject(agent);
+    const together = await Promise.all(Array.from({ length: 10 }, () => credential.refresh(first, agent)));
     expect(new Set(together.map(sentBy))).toEqual(new Set(["Bearer token-2"]));
-    for (let i = 0; i < 20; i += 1) await credential.refresh(await credential.inject());
+    for (let i = 0; i < 20; i += 1) await credential.refresh(await credential.inject(agent), agent);
     expect(endpoint.asked).toHaveLength(2);
     clock.advance(10_000);
-    expect(sentBy(await credential.refresh(await credential.inject()))).toBe("Bearer token-3");
+    expect(sentBy(await credential.refresh(await credential.inject(agent), agent))).toBe("Bearer token-3");
   });
 
   it("does not ask again at once after a failure", async () => {
@@ -478,7 +491,7 @@ it("docs/credentials-oauth.md: every example loads and makes a credential", () =
   const blocks = [
     ...readFileSync("docs/credentials-oauth.md", "utf8").matchAll(/```yaml\nservers:\n {2}(\w+):\n[\s\S]*?```/g),
   ];
-  expect(blocks).toHaveLength(3);
+  expect(blocks).toHaveLength(4);
   for (const [block, server = ""] of blocks) {
     const policy = `policy: { version: 1, servers: { ${server}: { tools: [a] } } }`;
     const vault = "vault: { address: https://v.internal, auth: { method: token, token: { env: T } } }";

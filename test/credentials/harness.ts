@@ -1,4 +1,4 @@
-import type { VaultOptions } from "../../src/credentials/index.ts";
+import type { Caller, VaultOptions } from "../../src/credentials/index.ts";
 import {
   type CredentialError,
   type CredentialOptions,
@@ -8,21 +8,25 @@ import {
 import { type Clock, systemClock } from "../../src/lib/index.ts";
 import { createLogger } from "../../src/telemetry/index.ts";
 
+/** Who calls where it makes no difference. */
+export const agent: Caller = { id: "key:claude" };
+
 export interface Harness {
   readonly credentials: Credentials;
   /** Every log line so far. */
   readonly lines: string[];
   readonly env: Record<string, string | undefined>;
   /** The headers that a call to `server` would get. */
-  inject(server?: string): Promise<readonly string[]>;
+  inject(server?: string, caller?: Caller): Promise<readonly string[]>;
   /** The error instead of which a call to `server` would be made. */
-  failure(server?: string): Promise<CredentialError>;
+  failure(server?: string, caller?: Caller): Promise<CredentialError>;
 }
 
 export interface HarnessOptions {
   readonly vault?: VaultOptions;
   readonly servers: Record<string, CredentialOptions | undefined>;
   readonly env?: Record<string, string | undefined>;
+  readonly areCallersVerified?: boolean;
   readonly clock?: Clock;
   readonly random?: () => number;
 }
@@ -30,17 +34,17 @@ export interface HarnessOptions {
 export function open(options: HarnessOptions): Harness {
   const lines: string[] = [];
   const logger = createLogger({ level: "debug", destination: { write: (line) => void lines.push(line) } });
-  const { vault, servers, env = {}, clock = systemClock, random = () => 0.5 } = options;
-  const credentials = createCredentials({ vault, servers, clock, random, logger, env });
+  const { vault, servers, env = {}, areCallersVerified, clock = systemClock, random = () => 0.5 } = options;
+  const credentials = createCredentials({ vault, servers, areCallersVerified, clock, random, logger, env });
   const only = Object.keys(servers)[0] ?? "";
   return {
     credentials,
     lines,
     env,
-    inject: async (server = only) => (await credentials.forServer(server).inject()).headers,
-    failure: async (server = only) => {
+    inject: async (server = only, caller = agent) => (await credentials.forServer(server).inject(caller)).headers,
+    failure: async (server = only, caller = agent) => {
       try {
-        await credentials.forServer(server).inject();
+        await credentials.forServer(server).inject(caller);
       } catch (error) {
         return error as CredentialError;
       }
@@ -51,6 +55,14 @@ export function open(options: HarnessOptions): Harness {
 
 export function bearerAt(path: string, field = "token", mount = "secret"): CredentialOptions {
   return { type: "bearer", token: { vault: { mount, path, field } } };
+}
+
+type Refreshing = Extract<CredentialOptions, { type: "oauthRefreshToken" }>;
+
+/** A public client whose refresh token is shared at `path`. */
+export function refreshing(tokenEndpoint: string, path: string, more: Partial<Refreshing> = {}): Refreshing {
+  const record = { vault: { mount: "secret", path } };
+  return { type: "oauthRefreshToken", at: { tokenEndpoint }, clientId: "postern", record, ...more };
 }
 
 /** Logs in by role; the secret id stands in the variable SECRET_ID. */

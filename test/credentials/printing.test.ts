@@ -9,7 +9,7 @@ import { type CredentialOptions, createCredentials } from "../../src/credentials
 import { Secret, systemClock } from "../../src/lib/index.ts";
 import { silentLogger } from "../../src/telemetry/index.ts";
 import { findLeaks } from "../support/canary.ts";
-import { open } from "./harness.ts";
+import { agent, open } from "./harness.ts";
 
 /** What prints a value, or copies all that it holds. */
 const printers: { readonly [name: string]: (value: object) => string } = {
@@ -50,7 +50,7 @@ describe("L49 what is printed of a credential", () => {
   ] satisfies [string, CredentialOptions][])("L49 the injection of %s", async (_, options) => {
     const { credentials, inject } = open({ servers: { a: options }, env: { T: token } });
     expect((await inject()).join(" ")).toMatch(/printed-7c1e0a55-token|Basic /);
-    const injection = await credentials.forServer("a").inject();
+    const injection = await credentials.forServer("a").inject(agent);
     const blob = Buffer.from(`svc:${token}`).toString("base64");
     for (const [name, print] of Object.entries(printers)) {
       for (const value of [injection, credentials, credentials.forServer("a")]) {

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { CredentialError, CredentialOptions, Injection, VaultOptions } from "../../src/credentials/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
-import { bearerAt, byRole, type Harness, open } from "./harness.ts";
+import { agent, bearerAt, byRole, type Harness, open } from "./harness.ts";
 
 const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
 const entry = "secret/data/mcp/a";
@@ -49,49 +49,49 @@ const sentBy = (injection: Injection): string | undefined => injection.headers[1
 describe("a refused injection", () => {
   it("is read anew however fresh it is, and the new value serves from then on", async () => {
     const credential = await start();
-    const first = await credential.inject();
+    const first = await credential.inject(agent);
     await store.putSecret("secret", "mcp/a", { token: "value-2" });
-    expect(sentBy(await credential.inject())).toBe("Bearer value-1");
-    expect(sentBy(await credential.refresh(first))).toBe("Bearer value-2");
-    expect(sentBy(await credential.inject())).toBe("Bearer value-2");
+    expect(sentBy(await credential.inject(agent))).toBe("Bearer value-1");
+    expect(sentBy(await credential.refresh(first, agent))).toBe("Bearer value-2");
+    expect(sentBy(await credential.inject(agent))).toBe("Bearer value-2");
     expect(store.count(entry)).toBe(2);
   });
 
   it("C26 causes one read for ten calls, those included that come when it is over", async () => {
     const credential = await start();
-    const first = await credential.inject();
+    const first = await credential.inject(agent);
     await store.putSecret("secret", "mcp/a", { token: "value-2" });
-    const together = await Promise.all(Array.from({ length: 9 }, () => credential.refresh(first)));
-    const late = await credential.refresh(first);
+    const together = await Promise.all(Array.from({ length: 9 }, () => credential.refresh(first, agent)));
+    const late = await credential.refresh(first, agent);
     expect([...together, late].map(sentBy)).toEqual(Array.from({ length: 10 }, () => "Bearer value-2"));
     expect(store.count(entry)).toBe(2);
   });
 
   it("C26 causes one read for ten calls that gain nothing by it", async () => {
     const credential = await start();
-    const first = await credential.inject();
-    const together = await Promise.all(Array.from({ length: 9 }, () => credential.refresh(first)));
-    const late = await credential.refresh(first);
+    const first = await credential.inject(agent);
+    const together = await Promise.all(Array.from({ length: 9 }, () => credential.refresh(first, agent)));
+    const late = await credential.refresh(first, agent);
     expect([...together, late].map(sentBy)).toEqual(Array.from({ length: 10 }, () => "Bearer value-1"));
     expect(store.count(entry)).toBe(2);
     // Together they count as one that gained nothing: the next refusal reads at once.
     await store.putSecret("secret", "mcp/a", { token: "value-2" });
-    expect(sentBy(await credential.refresh(await credential.inject()))).toBe("Bearer value-2");
+    expect(sentBy(await credential.refresh(await credential.inject(agent), agent))).toBe("Bearer value-2");
   });
 
   it("causes no read when a younger value is at hand already", async () => {
     const credential = await start();
-    const first = await credential.inject();
+    const first = await credential.inject(agent);
     await store.putSecret("secret", "mcp/a", { token: "value-2" });
     clock.advance(121_000);
-    const younger = await credential.inject();
-    expect(await credential.refresh(first)).toBe(younger);
+    const younger = await credential.inject(agent);
+    expect(await credential.refresh(first, agent)).toBe(younger);
     expect(store.count(entry)).toBe(2);
   });
 
   it("does not turn a lasting 401 into a read per call, and takes a rotated value up all the same", async () => {
     const credential = await start();
-    const callRefused = async (): Promise<Injection> => credential.refresh(await credential.inject());
+    const callRefused = async (): Promise<Injection> => credential.refresh(await credential.inject(agent), agent);
     for (let i = 0; i < 50; i += 1) await callRefused();
     expect(store.count(entry)).toBe(3);
     await store.putSecret("secret", "mcp/a", { token: "value-2" });
@@ -104,34 +104,37 @@ describe("a refused injection", () => {
   it("counts anew once the value has changed in the course of time", async () => {
     const credential = await start(bearerAt("mcp/a"), {}, { ttlMs: 1_000, staleForMs: 0 });
     for (let i = 0; i < 9; i += 1) {
-      await credential.refresh(await credential.inject());
+      await credential.refresh(await credential.inject(agent), agent);
       clock.advance(10_000);
     }
     // Ten seconds without a re-read begin; the freshness of the value ends within them.
-    await credential.refresh(await credential.inject());
+    await credential.refresh(await credential.inject(agent), agent);
     await store.putSecret("secret", "mcp/a", { token: "value-2" });
     clock.advance(1_500);
-    const second = await credential.inject();
+    const second = await credential.inject(agent);
     await store.putSecret("secret", "mcp/a", { token: "value-3" });
-    expect([sentBy(second), sentBy(await credential.refresh(second))]).toEqual(["Bearer value-2", "Bearer value-3"]);
+    expect([sentBy(second), sentBy(await credential.refresh(second, agent))]).toEqual([
+      "Bearer value-2",
+      "Bearer value-3",
+    ]);
   });
 
   it("stays as it was while the store is away, and is gone when the store says no", async () => {
     const credential = await start();
-    const first = await credential.inject();
+    const first = await credential.inject(agent);
     await store.seal();
-    expect(sentBy(await credential.refresh(first))).toBe("Bearer value-1");
+    expect(sentBy(await credential.refresh(first, agent))).toBe("Bearer value-1");
     // Nor is a store that is away asked again for each call that is refused.
     const asked = store.count(entry);
-    expect(sentBy(await credential.refresh(first))).toBe("Bearer value-1");
+    expect(sentBy(await credential.refresh(first, agent))).toBe("Bearer value-1");
     expect(store.count(entry)).toBe(asked);
     await store.unseal();
     clock.advance(10_000);
     await store.deleteSecret("secret", "mcp/a");
-    await expect(credential.refresh(first)).rejects.toMatchObject({
+    await expect(credential.refresh(first, agent)).rejects.toMatchObject({
       code: "deleted",
     } satisfies Partial<CredentialError>);
-    await expect(async () => credential.inject()).rejects.toMatchObject({ code: "deleted" });
+    await expect(async () => credential.inject(agent)).rejects.toMatchObject({ code: "deleted" });
   });
 
   it("reads an entry once though several of its fields are used", async () => {
@@ -141,10 +144,10 @@ describe("a refused injection", () => {
       username: { vault: { ...vault, field: "user" } },
       password: { vault: { ...vault, field: "token" } },
     });
-    const first = await credential.inject();
-    expect(await credential.inject()).toBe(first);
+    const first = await credential.inject(agent);
+    expect(await credential.inject(agent)).toBe(first);
     await store.putSecret("secret", "mcp/a", { token: "value-2", user: "other" });
-    const [, value = ""] = (await credential.refresh(first)).headers;
+    const [, value = ""] = (await credential.refresh(first, agent)).headers;
     expect(Buffer.from(value.slice(6), "base64").toString()).toBe("other:value-2");
     expect(store.count(entry)).toBe(2);
   });
@@ -154,18 +157,18 @@ describe("a refused injection", () => {
     writeFileSync(file, "value-1");
     chmodSync(file, 0o600);
     const fromFile = await start({ type: "bearer", token: { file } });
-    const first = await fromFile.inject();
+    const first = await fromFile.inject(agent);
     writeFileSync(file, "value-2");
-    expect(sentBy(await fromFile.refresh(first))).toBe("Bearer value-2");
+    expect(sentBy(await fromFile.refresh(first, agent))).toBe("Bearer value-2");
 
     const fromEnv = await start({ type: "bearer", token: { env: "T" } }, { T: "value-1" });
-    const only = await fromEnv.inject();
-    expect(sentBy(await fromEnv.refresh(only))).toBe("Bearer value-1");
+    const only = await fromEnv.inject(agent);
+    expect(sentBy(await fromEnv.refresh(only, agent))).toBe("Bearer value-1");
 
     const text = await start({ type: "headers", headers: { "X-Org": "acme" } });
-    const same = await text.inject();
-    expect(await text.inject()).toBe(same);
-    expect(await text.refresh(same)).toBe(same);
+    const same = await text.inject(agent);
+    expect(await text.inject(agent)).toBe(same);
+    expect(await text.refresh(same, agent)).toBe(same);
   });
 });
 
@@ -174,5 +177,5 @@ it("one part that fails leaves the promises of the others with an owner", async 
     type: "headers",
     headers: { "X-A": { vault: { mount: "secret", path: "mcp/a", field: "none" } }, "X-B": { env: "MISSING" } },
   });
-  for (let i = 0; i < 2; i += 1) await expect(async () => credential.inject()).rejects.toThrow();
+  for (let i = 0; i < 2; i += 1) await expect(async () => credential.inject(agent)).rejects.toThrow();
 });

@@ -9,7 +9,7 @@ import { findLeaks } from "../support/canary.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
 import { type Fault, type Seen, VaultFake } from "../support/vault-fake.ts";
-import { bearerAt, byRole, byToken, type Harness, open } from "./harness.ts";
+import { agent, bearerAt, byRole, byToken, type Harness, open } from "./harness.ts";
 
 const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
 const canary = "canary-9d80b1c7f2a44e63";
@@ -333,7 +333,7 @@ describe("options that cannot work", () => {
     const { credentials } = open({ servers: { plain: undefined } });
     expect(refusal(() => credentials.forServer("other")).code).toBe("not-configured");
     expect(refusal(() => credentials.forServer("constructor")).code).toBe("not-configured");
-    expect(credentials.forServer("plain").inject()).toEqual({ headers: [], secrets: [] });
+    expect(credentials.forServer("plain").inject(agent)).toEqual({ headers: [], secrets: [] });
     expect(credentials.forServer("plain").headerNames()).toEqual([]);
   });
 });

@@ -202,7 +202,7 @@ describe("with a store behind it", () => {
       if (parked.length === 10) for (const answer of parked) answer();
     }, credentials.forServer("tickets"));
     try {
-      await credentials.forServer("tickets").inject();
+      await credentials.forServer("tickets").inject({ id: "key:claude" });
       await vault.putSecret("secret", "mcp/a", { token: "new-value" });
       const streams = await Promise.all(Array.from({ length: 10 }, (_, i) => h.call({ body: toolCall("get_x", i) })));
       expect(streams.map((stream) => stream.head?.status)).toEqual(Array(10).fill(200));

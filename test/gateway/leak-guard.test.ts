@@ -10,14 +10,14 @@ const marker = "[REDACTED:credential]";
 const injection = (token: string) => ({ headers: ["X-Key", token], secrets: [new Secret(token)] });
 const minute = 60_000;
 
-function guardWith(clock = new ManualClock()): LeakGuard {
-  return new LeakGuard("tickets", "redact", { clock, logger: silentLogger });
+function guardWith(clock = new ManualClock(), isPerCaller = false): LeakGuard {
+  return new LeakGuard({ server: "tickets", onReflect: "redact", isPerCaller, clock, logger: silentLogger });
 }
 
 /** What a guard leaves of a text, in the answer to a call with `token`. */
-function shown(guard: LeakGuard, token: string, text: string): string | undefined {
+function shown(guard: LeakGuard, token: string, text: string, callerId = "key:claude"): string | undefined {
   return guard
-    .watch(injection(token), "req-1")
+    .watch(injection(token), callerId, "req-1")
     ?.whole(Buffer.from(text), (bytes) => bytes)
     ?.toString();
 }
@@ -37,7 +37,7 @@ describe("what a server must not say", () => {
   });
 
   it("is nothing where there is no credential", () => {
-    expect(guardWith().watch({ headers: [], secrets: [] }, "req-1")).toBeUndefined();
+    expect(guardWith().watch({ headers: [], secrets: [] }, "key:claude", "req-1")).toBeUndefined();
   });
 
   it("C24 is taken out of an event stream the same way, wherever it was cut, and no event waits", () => {
@@ -51,7 +51,7 @@ describe("what a server must not say", () => {
     ];
     const text = events.join("");
     const run = (cuts: readonly number[]): string => {
-      const scrubber = guardWith().watch(injection(token), "req-1");
+      const scrubber = guardWith().watch(injection(token), "key:claude", "req-1");
       if (scrubber === undefined) throw new Error("nothing to look for");
       const limits = { holdBytes: 256, listBytes: 4096 };
       const recorder = new Recorder({ isEventStream: true, limits, scrubber });
@@ -76,5 +76,60 @@ describe("what a server must not say", () => {
       }),
       { numRuns: 500 },
     );
+  });
+});
+
+describe("where each caller has a secret of his own", () => {
+  const inStream = (guard: LeakGuard, token: string, callerId: string) => {
+    const scrubber = guard.watch(injection(token), callerId, "req-1");
+    if (scrubber === undefined) throw new Error("nothing to look for");
+    return (text: string): string | undefined => scrubber.whole(Buffer.from(text), (bytes) => bytes)?.toString();
+  };
+
+  it("C24 an answer to one is searched for his, old values included", () => {
+    const clock = new ManualClock();
+    const guard = guardWith(clock, true);
+    expect(shown(guard, "value-of-alice", "value-of-alice value-of-bob", "alice")).toBe(`${marker} value-of-bob`);
+    expect(shown(guard, "value-of-bob", "value-of-alice value-of-bob", "bob")).toBe(`value-of-alice ${marker}`);
+    clock.advance(minute);
+    expect(shown(guard, "next-of-alice", "value-of-alice next-of-alice", "alice")).toBe(`${marker} ${marker}`);
+    expect(shown(guard, "value-of-bob", "next-of-alice value-of-bob", "bob")).toBe(`next-of-alice ${marker}`);
+    clock.advance(11 * minute);
+    expect(shown(guard, "third-of-alice", "value-of-alice", "alice")).toBe("value-of-alice");
+    expect(guard.hitCount).toBe(5);
+  });
+
+  it("C24 a stream that began before a change is searched for both values", () => {
+    const guard = guardWith(new ManualClock(), true);
+    const stream = inStream(guard, "value-of-alice", "alice");
+    expect(stream("value-of-alice next-of-alice")).toBe(`${marker} next-of-alice`);
+    shown(guard, "next-of-alice", "", "alice");
+    expect(stream("value-of-alice next-of-alice")).toBe(`${marker} ${marker}`);
+    shown(guard, "value-of-alice", "", "alice");
+    expect(stream("value-of-alice next-of-alice")).toBe(`${marker} ${marker}`);
+  });
+
+  it("C24 a stream is searched for its own value even when very many callers came since", () => {
+    const clock = new ManualClock();
+    const guard = guardWith(clock, true);
+    const stream = inStream(guard, "value-of-alice", "alice");
+    for (let i = 0; i < 17_000; i += 1) shown(guard, `value-of-number-${i}`, "", `key:${i}`);
+    shown(guard, "next-of-alice", "", "alice");
+    expect(stream("value-of-alice next-of-alice")).toBe(`${marker} ${marker}`);
+    clock.advance(60 * minute);
+    expect(stream("value-of-alice")).toBe(marker);
+  });
+
+  it("C24 a caller whose search was let go is searched for like any other", () => {
+    const guard = guardWith(new ManualClock(), true);
+    // Long values, so that their searches outgrow what may be kept of them.
+    const tokenOf = (i: number): string => `${i}-${"abcdefgh".repeat(500)}`;
+    for (let round = 0; round < 2; round += 1) {
+      for (let i = 0; i < 200; i += 1) {
+        expect(shown(guard, tokenOf(i), `${tokenOf(i)} ${tokenOf(i + 1)}`, `key:${i}`)).toBe(
+          `${marker} ${tokenOf(i + 1)}`,
+        );
+      }
+    }
   });
 });
