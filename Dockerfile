@@ -2,7 +2,7 @@
 # runtime base may be as small as Node.js and its libraries.
 #
 #   docker build -t postern .
-#   docker run --read-only --user 10001 -v ./config:/etc/postern:ro postern check -c /etc/postern/gateway.yaml
+#   docker run --read-only --user 10001 --ulimit core=0 -v ./config:/etc/postern:ro postern check -c /etc/postern/gateway.yaml
 ARG BUILD_IMAGE=docker.io/library/node:24-bookworm-slim
 ARG RUNTIME_IMAGE=docker.io/library/node:24-bookworm-slim
 

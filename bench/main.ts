@@ -14,7 +14,8 @@ import { median, printTable, type Row, type Table } from "./report.ts";
 /**
  * `npm run bench`: the same calls to the same server directly, over two plain HTTP hops, and through Postern with
  * policy, injection and audit on; every part a process of its own, all on loopback. The targets take turns in rounds,
- * so that what drifts (clock, heat, neighbours) hits all alike. `npm run bench -- memory` is in memory.ts, `-- principals` in principals.ts.
+ * so that what drifts (clock, heat, neighbours) hits all alike. `npm run bench -- memory` is in memory.ts, `-- principals` in principals.ts;
+ * `npm run bench -- scrub` compares calls with and without a credential: what injecting it and searching for it costs.
  */
 const { values: flags, positionals } = parseArgs({
   allowPositionals: true,
@@ -38,7 +39,8 @@ const pace = flags.short
   ? { rounds: 3, roundMs: 1_000, warmupMs: 4_000, streamCalls: 60, bigCalls: 1 }
   : { rounds: 7, roundMs: 2_000, warmupMs: 8_000, streamCalls: 200, bigCalls: 2 };
 const concurrencies = [1, 32, 128] as const;
-const referenceName = "two hops";
+const isScrub = positionals[0] === "scrub";
+const referenceName = isScrub ? "no credential" : "two hops";
 const megabyte = 1_000_000;
 const gateMargin = 0.45;
 
@@ -196,19 +198,22 @@ async function measureBig(generator: LoadGenerator, targets: readonly Target[]):
   }));
 }
 
+const policy = {
+  tools: ["search_issues", "list_*", { name: "get_*", except: ["get_admin_*"] }],
+  resources: ["ticket://open/*"],
+  deny: { tools: ["drop_*"] },
+};
+
 async function startPostern(upstream: Listening): Promise<Stack> {
   const url = `http://127.0.0.1:${upstream.port}/mcp`;
   return startStack({
     nodeArgs: flags.profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${flags.profile}`],
     secretFiles: { "upstream-token": randomBytes(32).toString("base64url") },
-    servers: { tickets: { url, credential: { type: "bearer", token: { file: "./upstream-token" } } } },
-    policy: {
-      tickets: {
-        tools: ["search_issues", "list_*", { name: "get_*", except: ["get_admin_*"] }],
-        resources: ["ticket://open/*"],
-        deny: { tools: ["drop_*"] },
-      },
+    servers: {
+      tickets: { url, credential: { type: "bearer", token: { file: "./upstream-token" } } },
+      ...(isScrub ? { plain: { url } } : {}),
     },
+    policy: { tickets: policy, ...(isScrub ? { plain: policy } : {}) },
   });
 }
 
@@ -227,7 +232,7 @@ async function measureAll(generator: LoadGenerator, targets: readonly Target[]):
   const tables: Table[] = [];
   const add = (table: Table): void => {
     tables.push(table);
-    if (!flags.json) printTable(table);
+    if (!flags.json) printTable(table, referenceName);
   };
   for (const concurrency of concurrencies) add(await measureSmall(generator, targets, concurrency));
   add(await measureStream(generator, targets));
@@ -278,11 +283,14 @@ async function main(): Promise<void> {
   let stack: Stack | undefined;
   try {
     if (!flags["without-postern"]) stack = await startPostern(upstream);
-    const targets = [plain("direct", upstream.port, []), plain(referenceName, outer.port, [outer.pid, inner.pid])];
+    const targets = isScrub
+      ? []
+      : [plain("direct", upstream.port, []), plain(referenceName, outer.port, [outer.pid, inner.pid])];
     if (stack !== undefined) {
       const headers = { authorization: `Bearer ${stack.agentKey}` };
       const pids = [stack.relay.pid, stack.gateway()?.pid ?? -1];
-      targets.push({ name: "Postern", url: stack.agentUrl("tickets"), headers, pids });
+      if (isScrub) targets.push({ name: referenceName, url: stack.agentUrl("plain"), headers, pids });
+      targets.push({ name: isScrub ? "bearer" : "Postern", url: stack.agentUrl("tickets"), headers, pids });
     }
     const machine = describeMachine();
     if (!flags.json) console.log(`${machine.summary}; ${pace.rounds} rounds`);

@@ -40,6 +40,7 @@ const packageOwners: Readonly<Record<string, readonly string[]>> = {
   yaml: ["config"],
   zod: ["config", "cli/demo"],
   pino: ["telemetry"],
+  "prom-client": ["telemetry"],
   undici: ["upstream", "credentials", "identity"],
   jose: ["identity", "credentials"],
   oauth4webapi: ["credentials"],

@@ -55,7 +55,17 @@ describe("docs/credentials.md", () => {
   });
 });
 
-describe.each(["docs/credentials.md", "docs/credentials-oauth.md"])("%s", (document) => {
+describe("docs/credentials-issued.md", () => {
+  it("shows every type", () => {
+    const text = readFileSync(path("docs/credentials-issued.md"), "utf8");
+    const types = [...text.matchAll(/```yaml\n(servers:\n[\s\S]*?)```/g)].map(
+      ([, section = ""]) => /type: (\w+)/.exec(section)?.[1],
+    );
+    expect(new Set(types)).toEqual(new Set(["mtls", "vaultDynamic", "vaultIdentity"]));
+  });
+});
+
+describe.each(["docs/credentials.md", "docs/credentials-oauth.md", "docs/credentials-issued.md"])("%s", (document) => {
   const text = readFileSync(path(document), "utf8");
   const blocks = [...text.matchAll(/```yaml\n((?:agents|servers):\n[\s\S]*?)```/g)].map(([, block = ""]) => block);
 
@@ -98,5 +108,36 @@ describe("docs/operations.md", () => {
   it.each(messages)("quotes words that the program says: %s", (message) => {
     // Not toContain: a failure would print the whole source.
     expect(code.includes(message)).toBe(true);
+  });
+});
+
+describe("docs/threat-model.md", () => {
+  const rows = [...readFileSync(path("docs/threat-model.md"), "utf8").matchAll(/^\| (L\d\d) \|.*\| ([^|]+) \|$/gm)];
+  const tests = fileURLToPath(new URL(".", import.meta.url));
+  const idsIn = (file: string): string[] =>
+    [...readFileSync(join(tests, file), "utf8").matchAll(/["'`][^"'`\n]*?\bL\d\d\b[^\n]*/g)].flatMap(
+      ([title]) => title.match(/\bL\d\d\b/g) ?? [],
+    );
+  const files = readdirSync(tests, { recursive: true, encoding: "utf8" }).filter(
+    (file) => file.endsWith(".test.ts") && file !== "docs.test.ts",
+  );
+  const found = new Map(files.map((file) => [file.slice(0, -".test.ts".length), new Set(idsIn(file))]));
+
+  it("numbers at least 40 ways out of a credential, each once and in order", () => {
+    const ids = rows.map(([, id]) => id);
+    expect(ids.length).toBeGreaterThanOrEqual(40);
+    expect(ids).toEqual(ids.map((_, i) => `L${String(i + 1).padStart(2, "0")}`));
+  });
+
+  it.each(rows.map(([, id = "", by = ""]) => [id, by]))("%s is tried where the table says: %s", (id, by) => {
+    for (const word of by.split(", ")) {
+      const name = word.includes("/") ? word : `system/leaks-${word}`;
+      expect([name, found.get(name)?.has(id)]).toEqual([name, true]);
+    }
+  });
+
+  it("knows every way that a test tries", () => {
+    const known = new Set(rows.map(([, id]) => id));
+    expect([...found.values()].flatMap((ids) => [...ids].filter((id) => !known.has(id)))).toEqual([]);
   });
 });

@@ -152,6 +152,8 @@ const refusals: readonly (readonly [what: string, part: Part, set: Record<string
   ["a path as a file name", "gateway", { secretFiles: [{ secret: "s", key: "k", file: "../x" }] }, /file/],
   ["an audit file on the root", "gateway", { "config.audit": { file: "/audit.jsonl" } }, /auditVolume/],
   ["a bad digest", "gateway", { "image.digest": "sha256:12" }, /digest/],
+  ["an egress to a name", "gateway", { "networkPolicy.egressTo": [{ cidr: "idp.example.com", ports: [443] }] }, /cidr/],
+  ["an egress to every port", "relay", { "networkPolicy.egressTo": [{ cidr: "10.0.0.0/8", ports: [] }] }, /ports/],
   ["two relays", "relay", { replicas: 2 }, /replicas/],
   ["no tunnels", "relay", { "config.tunnels": null }, /tunnels/],
   ["a listen address", "relay", { "config.listen": "0.0.0.0:1" }, /listen/],
@@ -203,6 +205,19 @@ async function checkNetworkPolicies(checks: Checks): Promise<void> {
     const { egress } = only(rendered, "NetworkPolicy").spec as { egress: unknown };
     same(egress, [dns, { ports: [tcp(443)] }], "egress");
     checkConfig(rendered, "relay");
+  });
+  await checks.check("hosts that are named with their ports are reached beside the default", () => {
+    const set = { "networkPolicy.egressTo": [{ cidr: "203.0.113.7/32", ports: [8443, 9443] }] };
+    const added = { to: [{ ipBlock: { cidr: "203.0.113.7/32" } }], ports: [tcp(8443), tcp(9443)] };
+    const defaults = { gateway: [dns, { ports: [tcp(3000), tcp(443)] }], relay: [dns] };
+    for (const part of ["gateway", "relay"] as const) {
+      const rendered = renderChart(part, { files: [valuesPath(part, "minimal")], set });
+      const { egress } = only(rendered, "NetworkPolicy").spec as { egress: unknown };
+      same(egress, [...defaults[part], added], `egress of the ${part}`);
+      const full = renderChart(part, { files: [valuesPath(part, "full")], set });
+      const { egress: all } = only(full, "NetworkPolicy").spec as { egress: readonly unknown[] };
+      same(all.at(-1), added, `the last egress of the ${part}, beside rules of its own`);
+    }
   });
   await checks.check("the relay's NetworkPolicy lets in its public port, and nothing out", () => {
     const { ingress, egress } = policy("relay");

@@ -1,13 +1,20 @@
 /**
  * The one port that a gateway listens on, and the relay's private one: `/livez` says that the event loop turns, `/readyz`
- * whether traffic may come. The Host header is checked so that a web page cannot reach it by DNS rebinding.
+ * whether traffic may come, `/metrics` how much of it there was. `/status` says more, and asks for a token. The Host header is
+ * checked so that a web page cannot reach it by DNS rebinding.
  */
+import { createHash, timingSafeEqual } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { isIP } from "node:net";
+import type { Secret } from "../lib/index.ts";
 
 export interface StatusSource {
   /** `detail` is shown to whoever can reach the port: names and states only. */
   readiness(): { readonly isReady: boolean; readonly detail: Readonly<Record<string, unknown>> };
+  /** The page for a scraper. */
+  metrics?(): Promise<{ readonly contentType: string; readonly text: string }>;
+  /** For whoever has the token. */
+  status?(): object;
 }
 
 export interface AdminOptions {
@@ -15,6 +22,8 @@ export interface AdminOptions {
   readonly port: number;
   /** Host names beside loopback and IP literals. */
   readonly allowedHosts: readonly string[];
+  /** What opens `/status`; read for each request, so that it can be changed. Absent: nothing opens it. */
+  readonly readToken?: (() => Promise<Secret>) | undefined;
 }
 
 export interface AdminListener {
@@ -57,16 +66,72 @@ function answer(options: AdminOptions, source: StatusSource, request: IncomingMe
     reply(response, 405, { error: "only GET" });
     return;
   }
-  if (request.url === "/livez") {
-    reply(response, 200, { alive: true });
+  switch (request.url ?? "") {
+    case "/livez":
+      reply(response, 200, { alive: true });
+      return;
+    case "/readyz": {
+      const { isReady, detail } = source.readiness();
+      reply(response, isReady ? 200 : 503, { ready: isReady, ...detail });
+      return;
+    }
+    case "/metrics":
+      void answerMetrics(source, response);
+      return;
+    case "/status":
+      void answerStatus(options, source, request, response);
+      return;
+    default:
+      reply(response, 404, { error: "there are /livez, /readyz, /metrics and /status" });
+  }
+}
+
+async function answerMetrics(source: StatusSource, response: ServerResponse): Promise<void> {
+  try {
+    const page = await source.metrics?.();
+    if (page === undefined) reply(response, 404, { error: "there are no metrics here" });
+    else write(response, 200, page.contentType, page.text);
+  } catch {
+    reply(response, 500, { error: "the metrics could not be written" });
+  }
+}
+
+/** Shorter ones could be tried out. */
+const minTokenLength = 16;
+
+async function answerStatus(
+  { readToken }: AdminOptions,
+  { status }: StatusSource,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  if (readToken === undefined || status === undefined) {
+    reply(response, 403, { error: "nothing opens /status: write `admin.token`, and restart" });
     return;
   }
-  if (request.url === "/readyz") {
-    const { isReady, detail } = source.readiness();
-    reply(response, isReady ? 200 : 503, { ready: isReady, ...detail });
-    return;
+  try {
+    const token = (await readToken()).reveal();
+    if (token.length < minTokenLength) {
+      reply(response, 503, { error: `admin.token is shorter than ${minTokenLength} characters` });
+    } else if (isSame(bearerOf(request), token)) {
+      reply(response, 200, status());
+    } else {
+      response.setHeader("WWW-Authenticate", "Bearer");
+      reply(response, 401, { error: "/status needs the token of `admin.token` as a bearer" });
+    }
+  } catch {
+    reply(response, 503, { error: "admin.token could not be read; the log says why" });
   }
-  reply(response, 404, { error: "there are /livez and /readyz" });
+}
+
+function bearerOf(request: IncomingMessage): string {
+  return /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? "")?.[1] ?? "";
+}
+
+/** Over digests: their length is one, and their comparison takes as long for every guess. */
+function isSame(given: string, wanted: string): boolean {
+  const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
+  return timingSafeEqual(digest(given), digest(wanted));
 }
 
 /** Whether a Host header names this machine's loopback, an IP literal (which no DNS answer can forge) or a listed name. */
@@ -77,10 +142,13 @@ export function isAllowedHost(host: string | undefined, allowed: readonly string
   return name === "localhost" || isIP(name) !== 0 || allowed.includes(name);
 }
 
-function reply(response: ServerResponse, status: number, body: Readonly<Record<string, unknown>>): void {
-  const text = `${JSON.stringify(body)}\n`;
+function reply(response: ServerResponse, status: number, body: object): void {
+  write(response, status, "application/json", `${JSON.stringify(body)}\n`);
+}
+
+function write(response: ServerResponse, status: number, contentType: string, text: string): void {
   response.writeHead(status, {
-    "Content-Type": "application/json",
+    "Content-Type": contentType,
     "Content-Length": Buffer.byteLength(text),
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",

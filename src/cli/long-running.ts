@@ -5,6 +5,7 @@ import { formatProblem, type Loaded, loadGatewayConfig, loadRelayConfig } from "
 import { formatPosition } from "../lib/index.ts";
 import { createLogger, type Logger, type LogLevel } from "../telemetry/index.ts";
 import { type Command, type CommandIo, type ExitCode, exitCodes } from "./io.ts";
+import { guardProcess } from "./process-guard.ts";
 import { type RunningPart, runUntilSignal } from "./run.ts";
 import { type RunningGateway, startGateway } from "./start-gateway.ts";
 import { type RunningRelay, startRelay } from "./start-relay.ts";
@@ -20,7 +21,7 @@ export const relay: Command = (args, io) =>
       if (part === undefined) isDue = true;
       else reloadRelay(part, file, logger);
     });
-    part = await startRelay(config, hostname(), logger);
+    part = await startRelay(config, { nodeId: hostname(), env: io.env, logger });
     if (isDue) reloadRelay(part, file, logger);
     return part;
   });
@@ -51,12 +52,13 @@ async function runPart<T>(
     io.err(`POSTERN_LOG_LEVEL must be one of ${logLevels.join(", ")}`);
     return exitCodes.usage;
   }
+  const logger = createLogger({ level, destination: process.stderr });
+  guardProcess(logger);
   const loaded = load(file);
   if (loaded.kind === "bad") {
     for (const problem of loaded.problems) io.err(formatProblem(problem));
     return exitCodes.usage;
   }
-  const logger = createLogger({ level, destination: process.stderr });
   for (const warning of loaded.warnings) logger.warn(warning.message, { file: warning.at.file, cure: warning.cure });
   try {
     return await runUntilSignal(await start(loaded.config, logger, file), logger);

@@ -1,9 +1,11 @@
 #!/usr/bin/env node
 import { check } from "./check.ts";
 import { demo } from "./demo/demo.ts";
+import { doctor } from "./doctor/doctor.ts";
 import { type Command, type CommandIo, exitCodes } from "./io.ts";
 import { gateway, relay } from "./long-running.ts";
 import { policyTest } from "./policy-test.ts";
+import { status } from "./status.ts";
 import { token } from "./token.ts";
 import { version } from "./version.ts";
 
@@ -14,6 +16,8 @@ const usage = `usage: postern COMMAND
   gateway -c gateway.yaml          run the private network's side
   check -c FILE                    every mistake in one of the three files, with a cure
   policy test -c gateway.yaml …    allow or deny, and the rule that says so
+  doctor -c FILE                   tries the relay, the vault and each server, with a cure for what fails
+  status -c FILE                   how the running part is, from its admin port
   token new [--kind tunnel|agent]  a new secret and its hash
   --version
 
@@ -30,12 +34,14 @@ const commands = new Map<string, Command>([
   ["relay", relay],
   ["gateway", gateway],
   ["check", check],
+  ["doctor", doctor],
+  ["status", status],
   ["policy", policy],
   ["token", token],
 ]);
 
 /** Commands of the contract that this version does not have; named so that nobody searches for a typing error. */
-const laterCommands = new Set(["lock", "doctor", "status"]);
+const laterCommands = new Set(["lock"]);
 
 const io: CommandIo = {
   out: (text) => process.stdout.write(`${text}\n`),

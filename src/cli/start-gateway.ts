@@ -1,15 +1,17 @@
 /** Builds a gateway with its policy, credentials and admin port from a checked configuration. */
 import { readFileSync } from "node:fs";
-import { listenAdmin } from "../admin/index.ts";
+import { listenAdmin, type StatusSource } from "../admin/index.ts";
 import type { GatewayConfig } from "../config/index.ts";
-import { CredentialError, type Credentials, createCredentials } from "../credentials/index.ts";
-import { createGateway, type GatewayStatus } from "../gateway/index.ts";
+import { CredentialError, type Credentials, createCredentials, credentialMetrics } from "../credentials/index.ts";
+import { createGateway, type Gateway, type GatewayStatus, gatewayMetrics } from "../gateway/index.ts";
 import { type Secret, systemClock } from "../lib/index.ts";
 import { compilePolicy } from "../policy/index.ts";
-import type { Logger } from "../telemetry/index.ts";
+import { type Logger, processMetrics, renderMetrics } from "../telemetry/index.ts";
+import { openAdminToken } from "./admin-token.ts";
 import type { CommandIo } from "./io.ts";
 import type { RunningPart } from "./run.ts";
-import { software } from "./version.ts";
+import { reportOfGateway } from "./status-documents.ts";
+import { software, version } from "./version.ts";
 
 export interface RunningGateway extends RunningPart {
   readonly adminPort: number;
@@ -52,9 +54,10 @@ export async function startGateway(
     },
     { ...shared, policy: compilePolicy(config.policy), credentials },
   );
+  const { listen, token } = config.admin;
   const admin = await listenAdmin(
-    { ...config.admin.listen, allowedHosts: [] },
-    { readiness: () => readinessOf(gateway.status()) },
+    { ...listen, allowedHosts: [listen.host], readToken: openAdminToken(token, env, logger) },
+    statusSource(config, gateway, credentials),
   ).catch(async (error: unknown) => {
     await gateway.stop(0);
     await credentials.close();
@@ -87,6 +90,24 @@ async function readToken(credentials: Credentials, config: GatewayConfig, logger
     }
     throw error;
   }
+}
+
+function statusSource(config: GatewayConfig, gateway: Gateway, credentials: Credentials): StatusSource {
+  const startedAt = systemClock.now();
+  return {
+    readiness: () => readinessOf(gateway.status()),
+    metrics: () =>
+      renderMetrics([
+        ...processMetrics(version, "gateway"),
+        ...gatewayMetrics(gateway.status()),
+        ...credentialMetrics(credentials.states()),
+      ]),
+    status: () =>
+      reportOfGateway(config.relay, gateway.status(), credentials.states(), {
+        software,
+        upMs: systemClock.now() - startedAt,
+      }),
+  };
 }
 
 function readinessOf(status: GatewayStatus): { isReady: boolean; detail: Readonly<Record<string, unknown>> } {

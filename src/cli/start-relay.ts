@@ -1,12 +1,15 @@
 /** Builds a relay with its admin port from a checked configuration. The command and the demo both start here. */
 import { isDeepStrictEqual } from "node:util";
-import { listenAdmin } from "../admin/index.ts";
+import { listenAdmin, type StatusSource } from "../admin/index.ts";
 import type { RelayConfig } from "../config/index.ts";
 import { systemClock } from "../lib/index.ts";
-import { createRelay } from "../relay/index.ts";
-import type { Logger } from "../telemetry/index.ts";
+import { createRelay, fixedLimits, type Relay, relayMetrics } from "../relay/index.ts";
+import { type Logger, processMetrics, renderMetrics } from "../telemetry/index.ts";
+import { openAdminToken } from "./admin-token.ts";
+import type { CommandIo } from "./io.ts";
 import type { RunningPart } from "./run.ts";
-import { software } from "./version.ts";
+import { reportOfRelay } from "./status-documents.ts";
+import { software, version } from "./version.ts";
 
 export interface RunningRelay extends RunningPart {
   readonly port: number;
@@ -16,15 +19,30 @@ export interface RunningRelay extends RunningPart {
 }
 
 /** Sections of relay.yaml that are read at the start only. */
-const fixedSections = ["listen", "admin", "limits"] as const;
+const fixedSections = ["listen", "admin"] as const;
+
+/** Keys that differ between the file at the start and the file now, and that a running relay does not take up. */
+function waitingKeys(next: RelayConfig, started: RelayConfig): readonly string[] {
+  const sections = fixedSections.filter((key) => !isDeepStrictEqual(next[key], started[key]));
+  const limits = fixedLimits.filter((key) => next.limits[key] !== started.limits[key]);
+  return [...sections, ...limits.map((key) => `limits.${key}`)];
+}
 
 /** Rejects with the system's error when a port cannot be had; nothing is left open then. */
-export async function startRelay(config: RelayConfig, nodeId: string, logger: Logger): Promise<RunningRelay> {
+export async function startRelay(
+  config: RelayConfig,
+  { nodeId, env, logger }: { readonly nodeId: string; readonly env: CommandIo["env"]; readonly logger: Logger },
+): Promise<RunningRelay> {
   const relay = createRelay(
     { ...config, node: { id: nodeId, software } },
     { clock: systemClock, random: Math.random, logger },
   );
-  const admin = await listenAdmin({ ...config.admin.listen, allowedHosts: [] }, relay);
+  const { listen, token } = config.admin;
+  let { publicUrl } = config;
+  const admin = await listenAdmin(
+    { ...listen, allowedHosts: [listen.host], readToken: openAdminToken(token, env, logger) },
+    statusSource(() => publicUrl, relay),
+  );
   try {
     logger.info("relay starts", { url: config.publicUrl, version: software });
     const { port } = await relay.listen();
@@ -34,7 +52,8 @@ export async function startRelay(config: RelayConfig, nodeId: string, logger: Lo
       failed: new Promise(() => undefined),
       reload(next) {
         relay.reload(next);
-        return fixedSections.filter((key) => !isDeepStrictEqual(next[key], config[key]));
+        publicUrl = next.publicUrl;
+        return waitingKeys(next, config);
       },
       // Readiness is answered to the last, so that a load balancer sees the relay go.
       async stop(graceMs) {
@@ -47,4 +66,13 @@ export async function startRelay(config: RelayConfig, nodeId: string, logger: Lo
     await admin.close();
     throw error;
   }
+}
+
+function statusSource(publicUrl: () => string, relay: Relay): StatusSource {
+  const startedAt = systemClock.now();
+  return {
+    readiness: () => relay.readiness(),
+    metrics: () => renderMetrics([...processMetrics(version, "relay"), ...relayMetrics(relay.status())]),
+    status: () => reportOfRelay(publicUrl(), relay.status(), { software, upMs: systemClock.now() - startedAt }),
+  };
 }

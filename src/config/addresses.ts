@@ -1,4 +1,5 @@
 import type { z } from "zod";
+import { rangeOf } from "../lib/index.ts";
 import { textField } from "./fields.ts";
 
 interface AddressRules {
@@ -30,6 +31,9 @@ export function address(rules: AddressRules): z.ZodType<string, unknown> {
         "{} holds user info: a secret is never written into this file",
         `${scheme}://${url.host}, and a source`,
       );
+    }
+    if (rangeOf(url.hostname) === "metadata") {
+      return fail("{} is a cloud's metadata service, which hands out credentials and is never dialled", example);
     }
     if (scheme !== secure && scheme !== plain) {
       const wanted = rules.isPlainLocal ? `${secure}://` : `${secure}:// or ${plain}://`;

@@ -1,12 +1,12 @@
 import type { z } from "zod";
 import { type DocumentKind, expectationAt, type Fault, isSourceAt, patternOf } from "./cures.ts";
-import { laterKeys, laterValues } from "./later.ts";
+import { laterKeys } from "./later.ts";
 import { badNameFault, urlNamePattern } from "./names.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
 import { formatPath, keyPositionOf, nodeAt, type Path, positionOf, type Tree, toValue, walk } from "./tree.ts";
 
-const sourceKeys: readonly string[] = ["vault", "file", "env"];
+const sourceKeys: readonly string[] = ["vault", "file", "env", "lease"];
 
 type Issue = z.core.$ZodIssue;
 
@@ -27,6 +27,9 @@ export function checkShape<T>(
   if (!result.success) check.takeIssues(result.error.issues);
   return { value: result.success ? result.data : undefined, problems: check.problems };
 }
+
+/** No key of ours is as long: what is may be a secret that went astray. */
+const maxShownKey = 32;
 
 class ShapeCheck {
   readonly problems: Problem[] = [];
@@ -104,7 +107,8 @@ class ShapeCheck {
     const where = formatPath(path.slice(0, -1));
     const isInSource = isSourceAt(this.#kind, path.slice(0, -1));
     const general = where === "" ? `unknown key \`${unknown.key}\`` : `unknown key \`${unknown.key}\` in \`${where}\``;
-    const message = isInSource ? `\`${where}\` has an unknown key` : general;
+    const place = where === "" ? "the document" : `\`${where}\``;
+    const message = isInSource || unknown.key.length > maxShownKey ? `${place} has an unknown key` : general;
     const choice = meant === undefined ? `one of: ${unknown.known.join(", ")}` : meant;
     if (meant !== undefined) this.#settle([...path.slice(0, -1), meant]);
     this.#add(keyPositionOf(this.#tree, path), { message, cure: choice });
@@ -123,14 +127,8 @@ class ShapeCheck {
     }
     const general: Fault = { message: `${label} must be ${expects}`, cure: example };
     if (node.kind === "refused") return;
-    const own = ownFault(issue, label) ?? this.#laterValue(node, path) ?? slipOf(node, path, expects);
+    const own = ownFault(issue, label) ?? slipOf(node, path, expects);
     this.#add(node.at, own ?? withNearest(general, issue, node, path));
-  }
-
-  #laterValue(node: Tree, path: Path): Fault | undefined {
-    if (node.kind !== "scalar" || typeof node.value !== "string") return undefined;
-    const cure = laterValues[this.#kind][patternOf(path)]?.[node.value];
-    return cure === undefined ? undefined : laterFault(`${path.at(-1)}: ${node.value}`, cure);
   }
 
   #add(at: Problem["at"], fault: Fault): void {
@@ -190,6 +188,7 @@ function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
   const key = String(path.at(-1));
   if (expects.startsWith("a source of a secret")) {
     const message = `${label}: a secret is never written into this file`;
+    if (expects.endsWith("of the lease")) return { message, cure: `${key}: { lease: FIELD }` };
     const local = `${key}: { file: PATH }   or { env: NAME }`;
     return {
       message,

@@ -1,7 +1,7 @@
 import { headerNameFault } from "./header-fields.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
-import { formatPath, type MapTree, nodeAt, type Tree, walk } from "./tree.ts";
+import { formatPath, type MapEntry, type MapTree, nodeAt, type Tree, walk } from "./tree.ts";
 
 /**
  * What no single field can tell. These look at trees, not at checked values, so that they find their faults beside
@@ -13,12 +13,19 @@ export function findVaultless(gateway: Tree): Problem[] {
   if (nodeAt(gateway, ["vault"]) !== undefined) return [];
   const problems: Problem[] = [];
   walk(gateway, (node, path) => {
-    const at = node.kind === "map" ? node.entries.get("vault")?.keyAt : undefined;
+    const at = node.kind === "map" ? vaultKeyOf(node)?.keyAt : undefined;
     if (at === undefined || path.length === 0) return;
     const cure = "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file";
     problems.push({ at, message: `\`${formatPath(path)}\` reads from Vault, but the file names none`, cure });
   });
   return problems;
+}
+
+/** The key of `node` by which it needs a Vault. */
+function vaultKeyOf({ entries }: MapTree): MapEntry | undefined {
+  const type = entries.get("type");
+  const isIdentity = type?.value.kind === "scalar" && type.value.value === "vaultIdentity";
+  return entries.get("vault") ?? entries.get("pki") ?? (isIdentity ? type : undefined);
 }
 
 const edge = "agents: { verify: edge, issuers: [ … ] }, so that the gateway itself knows who calls";
@@ -34,11 +41,19 @@ export function findUnverifiedCallers(gateway: Tree): Problem[] {
     const what = `\`${formatPath(path)}\` depends on who calls`;
     if (path[0] !== "servers" || path[2] !== "credential") {
       problems.push({ at: node.at, message: `${what}, but nobody calls here`, cure: "a fixed path" });
+    } else if (isSharedType(nodeAt(gateway, [...path.slice(0, 3), "type"]))) {
+      problems.push({ at: node.at, message: `${what}, which this type of credential cannot`, cure: "a fixed path" });
     } else if (!isEdge) {
       problems.push({ at: node.at, message: `${what}, which needs \`agents.verify: edge\``, cure: edge });
     }
   });
   return [...problems, ...findTokenless(gateway, isEdge)];
+}
+
+/** One lease, certificate or record serves all callers of a server. */
+function isSharedType(type: Tree | undefined): boolean {
+  const shared: readonly unknown[] = ["mtls", "vaultDynamic", "vaultIdentity", "oauthRefreshToken"];
+  return type?.kind === "scalar" && shared.includes(type.value);
 }
 
 /** Only who came with a token has one to exchange. */
@@ -60,7 +75,7 @@ const secretNames = /^authorization$|cookie|token|secret|passw|api-?key/i;
 /** HTTP does not tell names by their case: of two spellings of one, a server would take either. */
 export function findHeaderFaults(gateway: Tree): Problem[] {
   return [...entriesAt(gateway)].flatMap(([, { value: server }]) => {
-    const headers = nodeAt(server, ["credential", "headers"]);
+    const headers = nodeAt(server, ["credential", "headers"]) ?? nodeAt(server, ["credential", "as", "headers"]);
     if (headers?.kind !== "map") return [];
     const lines = new Map<string, number>();
     return [...headers.entries].flatMap(([name, { keyAt: at, value }]) => {

@@ -1,3 +1,5 @@
+import { type Expectation, sourceAt, text } from "./expectation.ts";
+import { issuedExpectations } from "./issued-cures.ts";
 import type { Path } from "./tree.ts";
 
 /** What is wrong and what to write instead, without a place yet. */
@@ -9,37 +11,7 @@ export interface Fault {
 /** The three documents, and the table of expectations that `postern policy test` runs. */
 export type DocumentKind = "gateway" | "relay" | "policy" | "cases";
 
-/** What stands at a place of a document: `expects` completes "must be", `example` is what to write. */
-interface Expectation {
-  readonly expects: string;
-  readonly example: string;
-}
-
 const listen: Expectation = { expects: "an address to listen on", example: '"127.0.0.1:9464"' };
-
-function text(expects: string, example: string): Expectation {
-  return { expects, example };
-}
-
-const sourceParts: { readonly [pattern: string]: Expectation } = {
-  vault: text(
-    "mount, path and field of a Vault secret",
-    "{ vault: { mount: secret, path: mcp/tickets, field: token } }",
-  ),
-  "vault.mount": text("the mount of a KV engine", "mount: secret"),
-  "vault.path": text("the path of a secret below its mount", "path: mcp/tickets"),
-  "vault.field": text("the name of a field of that secret", "field: token"),
-  file: text("the path of a file", "file: /run/secrets/postern/NAME"),
-  env: text("the name of an environment variable", "env: TICKETS_TOKEN"),
-};
-
-/** A source and what stands in it. */
-function sourceAt(pattern: string, expects = "a source of a secret"): { [pattern: string]: Expectation } {
-  const parts = Object.entries(sourceParts).map(([part, expectation]) => [`${pattern}.${part}`, expectation]);
-  const key = pattern.slice(pattern.lastIndexOf(".") + 1);
-  const whole = text(expects, `${key}: { file: /run/secrets/postern/NAME }`);
-  return { [pattern]: whole, ...Object.fromEntries(parts) };
-}
 
 const gateway: { readonly [pattern: string]: Expectation } = {
   "": text("a map of keys", "relay: { … }, servers: { … } and policy: ./policy.yaml, as in config/gateway.yaml"),
@@ -78,7 +50,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*.onReflect": text("redact or block", "onReflect: redact"),
   "servers.*.credential": text("a map", "credential: { type: bearer, token: { file: PATH } }"),
   "servers.*.credential.type": text(
-    "bearer, basic, header, headers, oauthClientCredentials, jwtBearer, githubApp or tokenExchange",
+    "bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, tokenExchange, mtls, vaultDynamic or vaultIdentity",
     "type: bearer",
   ),
   ...sourceAt("servers.*.credential.token"),
@@ -102,6 +74,16 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*.credential.clientId": text("a client id, or a source of one", "clientId: postern"),
   ...sourceAt("servers.*.credential.clientSecret"),
   ...sourceAt("servers.*.credential.privateKey"),
+  "servers.*.credential.record": text(
+    "the entry of Vault that holds the refresh token",
+    "record: { vault: { mount: secret, path: mcp/calendar } }",
+  ),
+  "servers.*.credential.record.vault": text(
+    "mount and path of an entry, without a field",
+    "vault: { mount: secret, path: mcp/calendar }",
+  ),
+  "servers.*.credential.record.vault.mount": text("the mount of a KV version 2 engine", "mount: secret"),
+  "servers.*.credential.record.vault.path": text("the path of an entry below its mount", "path: mcp/calendar"),
   "servers.*.credential.keyId": text("the id of the key", "keyId: key-1"),
   "servers.*.credential.clientAuth": text("basic, post or privateKeyJwt", "clientAuth: basic"),
   "servers.*.credential.scope": text("scopes with a space between them", 'scope: "mcp:read mcp:write"'),
@@ -119,6 +101,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*.credential.repositories": text("a list of repository names", "repositories: [tickets]"),
   "servers.*.credential.repositories[]": text("the name of a repository, without its owner", "tickets"),
   "servers.*.credential.prefix": text("text that stands before the value", 'prefix: "Token "'),
+  ...issuedExpectations("servers.*.credential"),
   policy: text("the path of a policy file, or the policy itself", "policy: ./policy.yaml"),
   agents: text("a map", "agents: { verify: relay }"),
   "agents.verify": text("relay or edge", "verify: relay"),
@@ -145,6 +128,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "gateway.id": text("a name of this replica", "id: edge-1"),
   admin: text("a map", 'admin: { listen: "127.0.0.1:9464" }'),
   "admin.listen": listen,
+  ...sourceAt("admin.token", "a source of a secret outside Vault"),
   audit: text("a map", "audit: { file: /var/log/postern/audit.jsonl, onError: deny }"),
   "audit.file": text("the path of a file", "file: /var/log/postern/audit.jsonl"),
   "audit.onError": text("deny or continue", "onError: deny"),
@@ -179,6 +163,7 @@ const relay: { readonly [pattern: string]: Expectation } = {
   "trustedProxies[]": text("absent in this version", "trustedProxies: []"),
   admin: text("a map", 'admin: { listen: "127.0.0.1:9465" }'),
   "admin.listen": { ...listen, example: '"127.0.0.1:9465"' },
+  ...sourceAt("admin.token", "a source of a secret outside Vault"),
   tunnels: text("a map of tunnels by name", "tunnels: { acme: { gateways: [ … ], agents: [ … ] } }"),
   "tunnels.*": text("a map", "{ gateways: [ { name: edge, tokenSha256: [HASH] } ], agents: [ … ] }"),
   "tunnels.*.gateways": text("a list of gateways", "gateways: [ { name: edge, tokenSha256: [HASH] } ]"),
@@ -295,7 +280,12 @@ export function expectationAt(kind: DocumentKind, path: Path): Expectation {
 
 /** Maps whose keys are the author's own names. */
 const namedMaps = new Set(["servers", "tunnels"]);
-const namedMapsBelow = new Set(["servers.*.credential.headers", "servers.*.credential.permissions"]);
+const namedMapsBelow = new Set([
+  "servers.*.credential.headers",
+  "servers.*.credential.permissions",
+  "servers.*.credential.as.headers",
+  "servers.*.credential.vault.parameters",
+]);
 
 /** `servers.*.tools[]` for `servers.tickets.tools[1]`. */
 export function patternOf(path: Path): string {
@@ -303,7 +293,7 @@ export function patternOf(path: Path): string {
   path.forEach((step, i) => {
     if (typeof step === "number") pattern += "[]";
     else if (i === 1 && namedMaps.has(String(path[0]))) pattern += ".*";
-    else if (i === 4 && namedMapsBelow.has(pattern)) pattern += ".*";
+    else if (namedMapsBelow.has(pattern)) pattern += ".*";
     else pattern += i === 0 ? step : `.${step}`;
   });
   return pattern;

@@ -1,22 +1,12 @@
 import { hostname } from "node:os";
 import { z } from "zod";
 import { address } from "./addresses.ts";
+import { type AdminSettings, adminSection } from "./admin-section.ts";
 import { type TokenExchangeSettings, tokenExchange } from "./exchange-fields.ts";
-import {
-  byName,
-  duration,
-  filePath,
-  type Listen,
-  listenAddress,
-  section,
-  sha256,
-  size,
-  textField,
-  urlName,
-  wholeNumber,
-} from "./fields.ts";
-import { clientCredentials, type GrantSettings, githubApp, jwtBearer } from "./grant-fields.ts";
-import { headerMap, headerName, headerPrefix, userName } from "./header-fields.ts";
+import { byName, duration, filePath, section, sha256, size, textField, urlName, wholeNumber } from "./fields.ts";
+import { clientCredentials, type GrantSettings, githubApp, jwtBearer, refreshToken } from "./grant-fields.ts";
+import { type StaticSettings, staticCredentials } from "./header-fields.ts";
+import { type IssuedSettings, mtls, vaultDynamic, vaultIdentity } from "./issued-fields.ts";
 import { type Source, source } from "./source.ts";
 import { type OAuthSettings, oauthSection } from "./token-fields.ts";
 import { type VaultSettings, vaultSection } from "./vault-section.ts";
@@ -36,7 +26,7 @@ export interface GatewaySettings {
   readonly servers: { readonly [name: string]: ServerSettings };
   readonly agents: AgentSettings;
   readonly gateway: { readonly id: string };
-  readonly admin: { readonly listen: Listen };
+  readonly admin: AdminSettings;
   /** Without a file: standard output. */
   readonly audit: { readonly file: string | undefined; readonly onError: "deny" | "continue" };
   readonly limits: { readonly requestBytes: number; readonly streams: number };
@@ -60,13 +50,7 @@ export interface ServerSettings {
   readonly onReflect: "redact" | "block";
 }
 
-export type CredentialSettings =
-  | { readonly type: "bearer"; readonly token: Source }
-  | { readonly type: "header"; readonly name: string; readonly value: Source; readonly prefix: string }
-  | { readonly type: "basic"; readonly username: string | Source; readonly password: Source }
-  | { readonly type: "headers"; readonly headers: { readonly [name: string]: string | Source } }
-  | GrantSettings
-  | TokenExchangeSettings;
+export type CredentialSettings = StaticSettings<Source> | GrantSettings | TokenExchangeSettings | IssuedSettings;
 
 const minute = 60_000;
 const mebibyte = 1024 ** 2;
@@ -81,7 +65,7 @@ export function createGatewaySchema(base: string): z.ZodType<GatewaySettings, un
     policy: z.unknown().meta({ anyOf: [{ type: "string" }, { $ref: "policy.schema.json" }] }),
     agents: agentsSection(base).optional(),
     gateway: section({ id: replicaId().optional() }).optional(),
-    admin: section({ listen: listenAddress().optional() }).optional(),
+    admin: adminSection(base, 9464),
     audit: section({
       file: filePath(base).optional(),
       onError: z.enum(["deny", "continue"]).default("deny"),
@@ -99,7 +83,7 @@ export function createGatewaySchema(base: string): z.ZodType<GatewaySettings, un
       servers: file.servers,
       agents: file.agents ?? { verify: "relay" },
       gateway: { id: file.gateway?.id ?? hostname() },
-      admin: { listen: file.admin?.listen ?? { host: "127.0.0.1", port: 9464 } },
+      admin: file.admin,
       audit: { file: file.audit?.file, onError: file.audit?.onError ?? "deny" },
       limits: { requestBytes: file.limits?.requestBytes ?? 4 * mebibyte, streams: file.limits?.streams ?? 2048 },
       timeouts: { firstByteMs: file.timeouts?.firstByte ?? 5 * minute, idleMs: file.timeouts?.idle ?? 10 * minute },
@@ -169,23 +153,27 @@ function keyHashes() {
 
 function serverSection(base: string) {
   const credential = z.discriminatedUnion("type", [
-    section({ type: z.literal("bearer"), token: source(base) }),
-    section({ type: z.literal("header"), name: headerName(), value: source(base), prefix: headerPrefix().optional() }),
-    section({ type: z.literal("basic"), username: userName(base), password: source(base) }),
-    section({ type: z.literal("headers"), headers: headerMap(base) }),
+    ...staticCredentials(source(base)),
     clientCredentials(base),
+    refreshToken(base),
     jwtBearer(base),
     githubApp(base),
     tokenExchange(base),
+    mtls(base),
+    vaultDynamic(base),
+    vaultIdentity(base),
   ]);
   return section({
     url: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true, later: ["unix", "stdio", "sse"] }),
     credential: credential.optional(),
     onReflect: z.enum(["redact", "block"]).default("redact"),
-  }).transform((file): ServerSettings => {
-    const { url, credential, onReflect } = file;
-    if (credential?.type !== "header") return { url, credential, onReflect };
-    return { url, credential: { ...credential, prefix: credential.prefix ?? "" }, onReflect };
+  }).transform(({ url, credential, onReflect }, ctx): ServerSettings => {
+    if (credential?.type === "mtls" && !url.startsWith("https:")) {
+      const message = "{} must begin with https:// for a certificate to be shown";
+      const params = { cure: `url: ${url.replace(/^http:/, "https:")}` };
+      ctx.addIssue({ code: "custom", message, path: ["url"], params });
+    }
+    return { url, credential, onReflect };
   });
 }
 

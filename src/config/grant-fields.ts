@@ -1,12 +1,12 @@
 import { z } from "zod";
 import { address } from "./addresses.ts";
 import { scalar, section, textField } from "./fields.ts";
-import { type Source, source } from "./source.ts";
+import { type Source, source, vaultPath } from "./source.ts";
 import { issuer, plainText } from "./token-fields.ts";
 
 /** Credentials whose secret buys an access token at an endpoint (DESIGN 4.2). */
 
-export type GrantSettings = ClientCredentialsSettings | JwtBearerSettings | GithubAppSettings;
+export type GrantSettings = ClientCredentialsSettings | RefreshTokenSettings | JwtBearerSettings | GithubAppSettings;
 
 interface ClientCredentialsSettings {
   readonly type: "oauthClientCredentials";
@@ -18,6 +18,17 @@ interface ClientCredentialsSettings {
   readonly scope: string | undefined;
   readonly resource: string | undefined;
   readonly audience: string | undefined;
+}
+
+interface RefreshTokenSettings {
+  readonly type: "oauthRefreshToken";
+  readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly clientId: string | Source;
+  /** Undefined: a public client. */
+  readonly client: { readonly auth: "basic" | "post"; readonly secret: Source } | undefined;
+  readonly record: { readonly vault: { readonly mount: string; readonly path: string } };
+  readonly scope: string | undefined;
+  readonly resource: string | undefined;
 }
 
 interface JwtBearerSettings {
@@ -56,16 +67,11 @@ interface Clash {
 export function clientCredentials(base: string) {
   return section({
     type: z.literal("oauthClientCredentials"),
-    tokenEndpoint: endpoint().optional(),
-    issuer: issuer().optional(),
-    clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
+    ...whatIsAsked(base),
     clientSecret: source(base).optional(),
     privateKey: source(base).optional(),
     keyId: plainText("keyId: key-1").optional(),
     clientAuth: z.enum(["basic", "post", "privateKeyJwt"]).optional(),
-    scope: scopes().optional(),
-    resource: resourceUri().optional(),
-    audience: plainText("audience: https://tickets.internal").optional(),
   }).transform((file, ctx): ClientCredentialsSettings => {
     const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
     const client = clientOf(file);
@@ -74,6 +80,59 @@ export function clientCredentials(base: string) {
     if ("message" in at || "message" in client) return z.NEVER;
     return { type, at, clientId, client, scope, resource, audience };
   });
+}
+
+export function refreshToken(base: string) {
+  return section({
+    type: z.literal("oauthRefreshToken"),
+    tokenEndpoint: endpoint().optional(),
+    issuer: issuer().optional(),
+    clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
+    clientSecret: source(base).optional(),
+    clientAuth: z.enum(["basic", "post"]).optional(),
+    record: section({ vault: section({ mount: vaultPath(), path: vaultPath() }) }),
+    scope: scopes().optional(),
+    resource: resourceUri().optional(),
+  }).transform((file, ctx): RefreshTokenSettings => {
+    const { type, tokenEndpoint, issuer, clientId, clientSecret, clientAuth, record, scope, resource } = file;
+    const at = placeOf(tokenEndpoint, issuer);
+    if ("message" in at) report(at, ctx);
+    if (clientSecret === undefined && clientAuth !== undefined) {
+      const cure = "the file without it, for a public client";
+      report({ key: "clientAuth", message: "{} needs a `clientSecret`", cure }, ctx);
+    }
+    if ("message" in at) return z.NEVER;
+    const client = clientSecret === undefined ? undefined : { auth: clientAuth ?? "basic", secret: clientSecret };
+    return { type, at, clientId, client, record, scope, resource };
+  });
+}
+
+/** A client that proves itself by a JWT which Vault signs: all that names it, and no secret. */
+export type AssertionSettings = Omit<ClientCredentialsSettings, "client">;
+
+export function assertedClient(base: string) {
+  return section({
+    type: z.literal("oauthClientCredentials"),
+    ...whatIsAsked(base),
+  }).transform((file, ctx): AssertionSettings => {
+    const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
+    const at = placeOf(tokenEndpoint, issuer);
+    if (!("message" in at)) return { type, at, clientId, scope, resource, audience };
+    report(at, ctx);
+    return z.NEVER;
+  });
+}
+
+/** Where a token is bought, by whom, and for what. */
+function whatIsAsked(base: string) {
+  return {
+    tokenEndpoint: endpoint().optional(),
+    issuer: issuer().optional(),
+    clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
+    scope: scopes().optional(),
+    resource: resourceUri().optional(),
+    audience: plainText("audience: https://tickets.internal").optional(),
+  };
 }
 
 export function jwtBearer(base: string) {

@@ -36,7 +36,6 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
     "servers.*.sse": httpServer,
     "servers.*.transport": httpServer,
     "servers.*.timeouts": "timeouts: { … } at the top of the file, for all servers",
-    "admin.token": 'admin: { listen: "127.0.0.1:9464" }',
   },
   relay: {
     tls: 'listen: "127.0.0.1:8080" behind a load balancer that ends TLS',
@@ -56,21 +55,5 @@ export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
     ...ruleKeys("servers.*"),
     ...ruleKeys("servers.*.grants[]"),
   },
-  cases: {},
-};
-
-const typesHere = "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer, githubApp or tokenExchange";
-
-export const laterValues: { readonly [kind in DocumentKind]: { readonly [pattern: string]: LaterTable } } = {
-  gateway: {
-    "servers.*.credential.type": {
-      oauthRefreshToken: typesHere,
-      mtls: typesHere,
-      vaultDynamic: typesHere,
-      vaultIdentity: typesHere,
-    },
-  },
-  relay: {},
-  policy: {},
   cases: {},
 };

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { address } from "./addresses.ts";
+import { type AdminSettings, adminSection } from "./admin-section.ts";
 import {
   byName,
   type Listen,
@@ -20,7 +21,7 @@ export interface RelayConfig {
   readonly publicUrl: string;
   readonly allowedHosts: readonly string[];
   readonly allowedOrigins: readonly string[];
-  readonly admin: { readonly listen: Listen };
+  readonly admin: AdminSettings;
   readonly tunnels: { readonly [name: string]: TunnelSettings };
   readonly limits: {
     readonly streamsPerAgent: number;
@@ -56,7 +57,7 @@ export function createRelaySchema(base: string): z.ZodType<RelayConfig, unknown>
       publicUrl: file.publicUrl,
       allowedHosts: file.allowedHosts,
       allowedOrigins: file.allowedOrigins,
-      admin: { listen: file.admin?.listen ?? { host: "127.0.0.1", port: 9465 } },
+      admin: file.admin,
       tunnels: file.tunnels,
       limits: {
         streamsPerAgent: file.limits?.streamsPerAgent ?? 256,
@@ -76,7 +77,7 @@ function relayShape(base: string) {
     allowedHosts: z.array(hostName()).default([]),
     allowedOrigins: z.array(origin()).default([]),
     trustedProxies: noProxies().optional(),
-    admin: section({ listen: listenAddress().optional() }).optional(),
+    admin: adminSection(base, 9465),
     tunnels: byName(section({ gateways: z.array(gatewayEntry(base)), agents: z.array(agentEntry(base)) })),
     limits: section({
       streamsPerAgent: wholeNumber(65_536).default(256),

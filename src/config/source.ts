@@ -59,16 +59,49 @@ export function source(base: string): z.ZodType<Source, unknown> {
     .meta(exactlyOne) as z.ZodType<Source, unknown>;
 }
 
-/** Exactly one of file and env. */
-export function localSource(base: string): z.ZodType<LocalSource, unknown> {
+/** A field of what the store issues for the credential (`vaultDynamic`). */
+interface LeaseSource {
+  readonly lease: string;
+}
+
+export type AnySource = Source | LeaseSource;
+
+/** Exactly one of lease, vault, file and env. */
+export function leasedSource(base: string): z.ZodType<AnySource, unknown> {
+  const vault = section({ mount: vaultPath(), path: vaultPath(), field: fieldName() });
+  const lease = textField({ minLength: 1 }, (raw, fail) =>
+    raw.trim() === "" ? fail("{} is empty", "lease: token") : raw,
+  );
+  const keys = section({
+    lease: lease.optional(),
+    vault: vault.optional(),
+    file: filePath(base).optional(),
+    env: environmentName().optional(),
+  });
+  return keys
+    .transform(({ lease, vault, file, env }, ctx): AnySource => {
+      const given: AnySource[] = [];
+      if (lease !== undefined) given.push({ lease });
+      if (vault !== undefined) given.push({ vault: { mount: vault.mount, path: vault.path, field: vault.field } });
+      if (file !== undefined) given.push({ file });
+      if (env !== undefined) given.push({ env });
+      return only(given, ctx, "{ lease: FIELD }");
+    })
+    .meta(exactlyOne) as z.ZodType<AnySource, unknown>;
+}
+
+/** Exactly one of file and env. `whyNot` says why it cannot be read from Vault. */
+export function localSource(
+  base: string,
+  whyNot = "what opens Vault cannot be read from Vault",
+): z.ZodType<LocalSource, unknown> {
   const vault = z.unknown().optional();
   const keys = section({ vault, file: filePath(base).optional(), env: environmentName().optional() });
   return keys
     .transform(({ vault, file, env }, ctx): LocalSource => {
       const cure = "{ file: PATH } or { env: NAME }";
       if (vault !== undefined) {
-        const message = "{}: what opens Vault cannot be read from Vault";
-        ctx.addIssue({ code: "custom", message, params: { cure } });
+        ctx.addIssue({ code: "custom", message: `{}: ${whyNot}`, params: { cure } });
         return z.NEVER;
       }
       const given: LocalSource[] = [];

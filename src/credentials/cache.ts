@@ -1,12 +1,13 @@
 /**
  * One value that is loaded, kept fresh, and still served for a while when its store is away.
  *
- * 1. However many ask, one load runs.
+ * 1. However many ask, one load runs; nobody who could be given an old value waits longer than a second for it.
  * 2. A store that says no ends the old value at once; only a store that is away lets it go on serving.
  * 3. A failure is remembered for a moment, so that callers cannot hammer a store through us.
  */
 import type { Clock } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
+import { conditionOf, Failures, type ReaderState } from "./states.ts";
 
 export interface CachedOptions<T> {
   /** Must reject with `CredentialError` only, and within a deadline of its own. */
@@ -25,22 +26,48 @@ export interface CachedOptions<T> {
 
 interface Held<T> {
   readonly value: T;
+  readonly loadedAt: number;
   readonly freshUntil: number;
-  /** Until then an old value serves while a refresh runs; after it callers wait for the refresh. */
+  /** Until then an old value serves while a refresh runs; after it callers wait for the refresh, lest it ends on its way. */
   readonly lingerUntil: number;
   readonly staleUntil: number;
 }
+
+/** A store that hangs takes ten seconds to fail: too long for a call that the old value would serve. */
+const patienceMs = 1_000;
 
 export class Cached<T> {
   readonly #options: CachedOptions<T>;
   #held: Held<T> | undefined;
   #flight: Promise<T> | undefined;
+  /** What those wait for who would rather have the new value. */
+  #patience: Promise<T> | undefined;
+  /** The load under way has taken longer than anybody waits. */
+  #isSlow = false;
   #failure: CredentialError | undefined;
   #retryAt = Number.NEGATIVE_INFINITY;
+  #loads = 0;
+  readonly #failures = new Failures();
 
   constructor(options: CachedOptions<T>) {
     this.#options = options;
   }
+
+  /** One function for each value: whoever reads several parts of it can tell that they are one. */
+  readonly state = (): ReaderState => {
+    const now = this.#options.clock.now();
+    const held = this.#held;
+    const endsByItself = this.#options.spanOf !== undefined;
+    const isHeld = held !== undefined && now < held.staleUntil;
+    return {
+      condition: conditionOf(isHeld, this.#failure),
+      ageMs: held === undefined ? undefined : now - held.loadedAt,
+      expiresInMs: isHeld && endsByItself ? held.staleUntil - now : undefined,
+      loads: this.#loads,
+      failures: this.#failures.count,
+      lastError: this.#failures.last(now),
+    };
+  };
 
   /** The value itself while it is at hand, else a promise of it. Throws or rejects with `CredentialError`. */
   get(): T | Promise<T> {
@@ -65,11 +92,29 @@ export class Cached<T> {
     if (held !== undefined && now < held.staleUntil) {
       if (waits) return held.value;
       const flight = this.#load();
-      return this.#failure !== undefined || now < held.lingerUntil ? held.value : flight;
+      const isServed = this.#failure !== undefined || this.#isSlow || now < held.lingerUntil;
+      return isServed ? held.value : this.#waitFor(flight, held.value);
     }
     this.#held = undefined;
     if (waits && this.#failure !== undefined) throw this.#failure;
     return this.#load();
+  }
+
+  #waitFor(flight: Promise<T>, old: T): Promise<T> {
+    this.#patience ??= new Promise<T>((resolve, reject) => {
+      const timer = this.#options.clock.after(patienceMs, () => {
+        this.#isSlow = true;
+        resolve(old);
+      });
+      void flight.then(resolve, reject).finally(() => timer.cancel());
+    });
+    return this.#patience;
+  }
+
+  #land(): void {
+    this.#flight = undefined;
+    this.#patience = undefined;
+    this.#isSlow = false;
   }
 
   #load(): Promise<T> {
@@ -92,9 +137,11 @@ export class Cached<T> {
     const freshUntil = startedAt + freshMs;
     const staleUntil = freshUntil + staleForMs;
     const recovered = this.#failure !== undefined && this.#held !== undefined;
-    this.#flight = undefined;
+    this.#land();
     this.#failure = undefined;
-    this.#held = { value, freshUntil, staleUntil, lingerUntil: Math.min(freshUntil + freshMs, staleUntil) };
+    this.#loads += 1;
+    const lingerUntil = freshUntil + Math.min(freshMs, staleForMs / 2);
+    this.#held = { value, loadedAt: startedAt, freshUntil, staleUntil, lingerUntil };
     if (recovered) onRecovered?.();
     return value;
   }
@@ -104,8 +151,9 @@ export class Cached<T> {
     const { clock, onStale } = this.#options;
     const now = clock.now();
     const isFirst = this.#failure === undefined;
-    this.#flight = undefined;
+    this.#land();
     this.#failure = failure;
+    this.#failures.note(failure, now);
     this.#retryAt = now + this.#pauseMs(failure);
     const held = this.#held;
     if (held !== undefined && failure.isAway && now < held.staleUntil) {

@@ -12,6 +12,7 @@ import type { LogFields, Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import type { Caller, ServerCredential } from "./server-credential.ts";
 import type { Injection } from "./shapes.ts";
+import { type Condition, joinStates, type ReaderState } from "./states.ts";
 
 /** Principals of one server whose secrets are at hand at once. */
 export const maxCallers = 16_384;
@@ -36,10 +37,18 @@ export class CallerCredential implements ServerCredential {
   readonly #options: CallerCredentialOptions;
   readonly #known: RecentMap<ServerCredential | CredentialError>;
   readonly #lines: LineBudget;
+  /** Of callers that were forgotten, so that what is counted never falls. */
+  #droppedLoads = 0;
+  #droppedFailures = 0;
 
   constructor(options: CallerCredentialOptions) {
     this.#options = options;
-    this.#known = new RecentMap({ maxSize: maxCallers, idleMs: options.idleMs, clock: options.clock });
+    this.#known = new RecentMap({
+      maxSize: maxCallers,
+      idleMs: options.idleMs,
+      clock: options.clock,
+      onDrop: (dropped) => this.#noteDropped(dropped),
+    });
     this.#lines = new LineBudget(options.clock, options.logger);
   }
 
@@ -53,6 +62,26 @@ export class CallerCredential implements ServerCredential {
 
   refresh(failed: Injection, caller: Caller): Injection | Promise<Injection> {
     return this.#of(caller).refresh(failed, caller);
+  }
+
+  /** One principal without a secret is no fault of the server's: it has failed when nobody has one. */
+  state(): ReaderState {
+    const states: ReaderState[] = [];
+    for (const known of this.#known.values()) {
+      if (!(known instanceof CredentialError) && known.state !== undefined) states.push(known.state());
+    }
+    const joined = joinStates(states);
+    const serves = (condition: Condition): boolean => states.some((state) => state.condition === condition);
+    const condition = serves("valid") ? "valid" : serves("stale") ? "stale" : joined.condition;
+    const loads = joined.loads + this.#droppedLoads;
+    return { condition, loads, failures: joined.failures + this.#droppedFailures, lastError: joined.lastError };
+  }
+
+  #noteDropped(dropped: ServerCredential | CredentialError): void {
+    if (dropped instanceof CredentialError) return;
+    const { loads = 0, failures = 0 } = dropped.state?.() ?? {};
+    this.#droppedLoads += loads;
+    this.#droppedFailures += failures;
   }
 
   #of(caller: Caller): ServerCredential {

@@ -1,15 +1,37 @@
 import type { Clock, Secret } from "../lib/index.ts";
 import type { LogFields, Logger } from "../telemetry/index.ts";
-import { checkAccess, type Entry } from "./access-check.ts";
+import { type AccessCheckDeps, checkAccess, type Entry } from "./access-check.ts";
 import { Cached } from "./cache.ts";
 import { CallerCredential } from "./caller-credential.ts";
 import { fillPath, globOf } from "./caller-path.ts";
 import { CredentialError } from "./errors.ts";
 import { GrantHttp, isSafeAddress } from "./grant-http.ts";
-import { type CredentialOptions, describeSource, type Source, type VaultOptions, type VaultSource } from "./options.ts";
+import { isIssued, issuedBy } from "./issued.ts";
+import { KvRecordFile, type SharedRecord } from "./kv-write.ts";
+import type { LeaseRequest } from "./lease.ts";
+import { LeaseReader } from "./lease-reader.ts";
+import {
+  type AnySource,
+  type CredentialOptions,
+  describeSource,
+  type Source,
+  type VaultOptions,
+  type VaultSource,
+} from "./options.ts";
 import { isTemplated, type OpenReader, type Plan, planOf } from "./plan.ts";
-import { noCredential, type SecretReader, type ServerCredential } from "./server-credential.ts";
+import { createProbe, type StoreProbe } from "./probe.ts";
+import { refreshGrant } from "./refresh-grant.ts";
+import { RefreshReader } from "./refresh-reader.ts";
+import {
+  type Caller,
+  noCredential,
+  type SecretReader,
+  type ServerCredential,
+  ShapedCredential,
+} from "./server-credential.ts";
+import { tokenShape } from "./shapes.ts";
 import { type Environment, LocalReader } from "./sources.ts";
+import { type CredentialStates, joinStates, type StoreState } from "./states.ts";
 import { TokenManager } from "./vault-auth.ts";
 import { KvReader, type KvRecord } from "./vault-kv.ts";
 import { createLogin } from "./vault-login.ts";
@@ -45,7 +67,11 @@ export interface Credentials {
    * missing. Never rejects; without a store it does nothing. Call it once, when every source has been named.
    */
   checkAccess(): Promise<void>;
-  /** Ends requests and timers; revokes a token that we logged in for, if the store answers within 2 s. */
+  /** How every credential is, and the store. Cheap; connects to nothing. */
+  states(): CredentialStates;
+  /** For a diagnosis; undefined without a store. */
+  probeStore(): StoreProbe | undefined;
+  /** Ends requests and timers; revokes leases, and a token that we logged in for, if the store answers within 2 s each. */
   close(): Promise<void>;
 }
 
@@ -65,10 +91,13 @@ export function createCredentials(options: CredentialsOptions): Credentials {
   const store = options.vault === undefined ? undefined : new Store(options.vault, options, reader);
   const http = new GrantHttp(options.clock);
   const known = new Map<string, ServerCredential>();
+  const refreshers: RefreshReader[] = [];
   for (const [server, credential] of Object.entries(options.servers)) {
     known.set(
       server,
-      credential === undefined ? noCredential : openCredential(server, credential, options, reader, store, http),
+      credential === undefined
+        ? noCredential
+        : openCredential(server, credential, options, reader, store, http, refreshers),
     );
   }
   return {
@@ -79,12 +108,26 @@ export function createCredentials(options: CredentialsOptions): Credentials {
     },
     read: async (source) => ("vault" in source ? await readerOf(store, source).read() : await reader.read(source)),
     checkAccess: async () => await store?.checkAccess(),
+    states: () => ({
+      servers: [...known].map(([server, credential]) => ({
+        server,
+        type: options.servers[server]?.type,
+        ...(credential.state?.() ?? joinStates([])),
+      })),
+      store: store?.state(),
+    }),
+    probeStore: () => store?.probe(),
     close: async () => {
+      // Before what they need ends.
+      await Promise.all(refreshers.map((refresher) => refresher.close()));
       await http.close();
       await store?.close();
     },
   };
 }
+
+/** Where a credential is the same for everybody. */
+const nobody: Caller = { id: "" };
 
 function openCredential(
   server: string,
@@ -93,19 +136,36 @@ function openCredential(
   reader: LocalReader,
   store: Store | undefined,
   http: GrantHttp,
+  refreshers: RefreshReader[],
 ): ServerCredential {
-  const { clock, random } = options;
   const logger = options.logger.with({ server });
-  const openReader = (source: Source): SecretReader =>
-    "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
-  const plan = planOf(credential, { http, clock, random });
+  const { clock, random } = options;
+  const openSource = (source: AnySource, lease?: LeaseReader): SecretReader => {
+    if ("lease" in source) return fieldOf(lease, source.lease);
+    return "vault" in source ? readerOf(store, source) : localReaderOf(source, options, reader);
+  };
+  if (credential.type === "oauthRefreshToken") {
+    const record = recordOf(store, credential.record.vault);
+    const grant = refreshGrant(credential, http, clock);
+    const { claimMs } = credential;
+    const token = new RefreshReader(grant, { record, claimMs, openReader: openSource, clock, random, logger });
+    refreshers.push(token);
+    return new ShapedCredential(tokenShape(token), [token], { clock, logger });
+  }
+  const deps = { http, clock, random };
+  if (isIssued(credential)) {
+    const { request, way } = issuedBy(credential, clock);
+    const lease = request === undefined ? undefined : storeOf(store, "what is issued").openLease(request, logger);
+    return planOf(way, deps).open((source) => openSource(source, lease), logger, nobody);
+  }
+  const plan = planOf(credential, deps);
   const isShared = plan.keyOf === undefined && !plan.sources.some(isTemplated);
-  if (isShared) return plan.open(openReader, logger, { id: "" });
+  if (isShared) return plan.open((source) => openSource(source), logger, nobody);
   if (options.areCallersVerified !== true) {
     const message = `the credential of ${server} depends on who calls, which is not verified here`;
     throw new CredentialError("not-configured", message, "agents: { verify: edge, … }");
   }
-  const readersFor = callerReaders(plan, openReader, store);
+  const readersFor = callerReaders(plan, (source) => openSource(source), store);
   return new CallerCredential({
     headerNames: plan.names.map((name) => name.toLowerCase()),
     keyOf: plan.keyOf ?? (({ id }) => id),
@@ -122,9 +182,9 @@ function callerReaders(
   openReader: OpenReader,
   store: Store | undefined,
 ): (callerId: string, logger: Logger) => OpenReader {
-  const shared = new Map<Source, SecretReader>();
+  const shared = new Map<AnySource, SecretReader>();
   for (const source of plan.sources) {
-    if (isTemplated(source)) storeOf(store, source).expect(source);
+    if (isTemplated(source)) storeOf(store, describeSource(source)).expect(source);
     else shared.set(source, openReader(source));
   }
   return (callerId, logger) => {
@@ -133,21 +193,31 @@ function callerReaders(
     return (source) => {
       const known = shared.get(source);
       return known === undefined && isTemplated(source)
-        ? storeOf(store, source).openFor(callerId, source, records, logger)
+        ? storeOf(store, describeSource(source)).openFor(callerId, source, records, logger)
         : (known ?? openReader(source));
     };
   };
 }
 
+function fieldOf(lease: LeaseReader | undefined, name: string): SecretReader {
+  if (lease !== undefined) return lease.field(name);
+  throw new CredentialError("not-configured", "a source reads from a lease where none is", "name a file, env or vault");
+}
+
 function readerOf(store: Store | undefined, source: VaultSource): SecretReader {
-  if (!isTemplated(source)) return storeOf(store, source).open(source);
+  if (!isTemplated(source)) return storeOf(store, describeSource(source)).open(source);
   const message = `${describeSource(source)} depends on who calls`;
   throw new CredentialError("not-configured", message, "a path without {principal.id}");
 }
 
-function storeOf(store: Store | undefined, source: VaultSource): Store {
+function storeOf(store: Store | undefined, what: string): Store {
   if (store !== undefined) return store;
-  throw new CredentialError("not-configured", `${describeSource(source)} needs a store`, "write the section vault");
+  throw new CredentialError("not-configured", `${what} needs a store`, "write the section vault");
+}
+
+function recordOf(store: Store | undefined, { mount, path }: Entry): SharedRecord {
+  if (store !== undefined) return store.openRecord(mount, path);
+  throw new CredentialError("not-configured", `${mount}/${path} needs a store`, "write the section vault");
 }
 
 /** A variable is read once; a file again for every use that is more than a second after the last. */
@@ -159,7 +229,7 @@ function localReaderOf(
   const freshMs = "env" in source ? Number.POSITIVE_INFINITY : fileFreshMs;
   const { clock, random } = options;
   const cached = new Cached({ load: () => reader.read(source), freshMs, staleForMs: 0, clock, random });
-  return { read: () => cached.get(), reload: () => cached.reload() };
+  return { read: () => cached.get(), reload: () => cached.reload(), state: cached.state };
 }
 
 /** One Vault or OpenBao server, and what was read from it. */
@@ -172,6 +242,8 @@ class Store {
   /** Keyed by encoded mount and path, in which a space cannot occur. */
   readonly #records = new Map<string, Cached<KvRecord>>();
   readonly #entries = new Map<string, Entry>();
+  readonly #written = new Map<string, Entry>();
+  readonly #leases: LeaseReader[] = [];
 
   constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
     const { clock, random, logger } = deps;
@@ -198,6 +270,13 @@ class Store {
     this.#records.set(key, record);
     this.#entries.set(key, { mount, path });
     return fieldReader(record, field);
+  }
+
+  /** An entry that is written back, and never cached: others write it as well. */
+  openRecord(mount: string, path: string): SharedRecord {
+    const key = `${encodePath(mount, "mount")} ${encodePath(path, "path")}`;
+    this.#written.set(key, { mount, path, isWritten: true });
+    return new KvRecordFile(mount, path, { transport: this.#transport, tokens: this.#tokens, kv: this.#kv });
   }
 
   /** The entry of one caller; `records` are those of his that were opened already. */
@@ -236,12 +315,44 @@ class Store {
     });
   }
 
-  async checkAccess(): Promise<void> {
-    const deps = { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger: this.#deps.logger };
-    await checkAccess([...this.#entries.values()], deps);
+  openLease(request: LeaseRequest, logger: Logger): LeaseReader {
+    const { clock, random } = this.#deps;
+    const { ttlMs = defaultTtlMs, staleForMs = defaultStaleForMs } = this.#options;
+    const deps = { transport: this.#transport, tokens: this.#tokens, clock, random, logger, ttlMs, staleForMs };
+    const lease = new LeaseReader(request, deps);
+    this.#leases.push(lease);
+    return lease;
   }
 
+  state(): StoreState {
+    const { loads: reads, failures: readFailures } = joinStates([...this.#records.values()].map((one) => one.state()));
+    const { method } = this.#options.auth;
+    return { address: this.#transport.address, method, ...this.#tokens.life(), reads, readFailures };
+  }
+
+  async checkAccess(): Promise<void> {
+    await checkAccess(this.#needed(), this.#checkDeps());
+  }
+
+  probe(): StoreProbe {
+    const { auth } = this.#options;
+    const harm = "wrappedSecretId" in auth ? "a wrapped secret id opens once, and that is for the gateway" : undefined;
+    return createProbe({ ...this.#checkDeps(), entries: () => this.#needed(), harm });
+  }
+
+  #needed(): Entry[] {
+    return [...new Map([...this.#entries, ...this.#written]).values()];
+  }
+
+  #checkDeps(): AccessCheckDeps {
+    const { logger } = this.#deps;
+    const needs = this.#leases.map(({ need }) => need);
+    return { transport: this.#transport, tokens: this.#tokens, kv: this.#kv, logger, needs };
+  }
+
+  /** The leases first: giving them back takes a living token. */
   async close(): Promise<void> {
+    await Promise.all(this.#leases.map((lease) => lease.close()));
     await this.#tokens.close();
     await this.#transport.close();
   }
@@ -254,6 +365,7 @@ function fieldReader(record: Cached<KvRecord>, field: string): SecretReader {
       return value instanceof Promise ? value.then((found) => found.field(field)) : value.field(field);
     },
     reload: async () => (await record.reload()).field(field),
+    state: record.state,
   };
 }
 

@@ -21,6 +21,7 @@ export type CredentialErrorCode =
   | "not-found"
   | "deleted"
   | "wrong-kv-version"
+  | "lease-refused"
   | "field-missing"
   | "field-empty"
   | "field-not-string"
@@ -30,6 +31,9 @@ export type CredentialErrorCode =
   | "endpoint-failing"
   | "endpoint-bad-answer"
   | "grant-denied"
+  | "record-busy"
+  /** Only a person can grant it anew. */
+  | "needs-reauth"
   | "caller-unfit"
   | "closed";
 
@@ -48,6 +52,7 @@ const awayCodes: ReadonlySet<CredentialErrorCode> = new Set([
   "endpoint-redirects",
   "endpoint-failing",
   "endpoint-bad-answer",
+  "record-busy",
 ]);
 
 /**
@@ -63,18 +68,25 @@ export class CredentialError extends Error {
   readonly status: number | undefined;
   /** What the store asked us to wait. */
   readonly retryAfterMs: number | undefined;
+  /** The request surely never left: what it would have spent is unspent. */
+  readonly isUnsent: boolean;
 
   constructor(
     code: CredentialErrorCode,
     message: string,
     cure: string,
-    answer: { readonly status?: number | undefined; readonly retryAfterMs?: number | undefined } = {},
+    answer: {
+      readonly status?: number | undefined;
+      readonly retryAfterMs?: number | undefined;
+      readonly isUnsent?: boolean;
+    } = {},
   ) {
     super(message);
     this.code = code;
     this.cure = cure;
     this.status = answer.status;
     this.retryAfterMs = answer.retryAfterMs;
+    this.isUnsent = answer.isUnsent === true;
   }
 
   /** Whether the store was away, rather than saying no. */

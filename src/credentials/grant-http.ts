@@ -2,13 +2,22 @@
  * How we talk to token endpoints.
  *
  * 1. Only `https`, or `http` on loopback; certificates are always checked; a redirect is never followed.
- * 2. One deadline for all that one grant needs; answers are capped.
- * 3. What fails is a `CredentialError` that carries nothing that came over the wire: bodies of token endpoints hold
+ * 2. What an issuer's metadata name is dialled only where that is public, or the issuer's own host.
+ * 3. One deadline for all that one grant needs; answers are capped.
+ * 4. What fails is a `CredentialError` that carries nothing that came over the wire: bodies of token endpoints hold
  *    tokens, and the errors of the OAuth library hold those bodies.
  */
 import { ResponseBodyError } from "oauth4webapi";
-import { Agent, type Dispatcher, request } from "undici";
-import type { Clock } from "../lib/index.ts";
+import { Agent, buildConnector, type Dispatcher, request } from "undici";
+import {
+  addressRefused,
+  type Clock,
+  guardConnect,
+  guardedLookup,
+  type Reach,
+  type ResolveAll,
+  reachOf,
+} from "../lib/index.ts";
 import { CredentialError, type CredentialErrorCode } from "./errors.ts";
 import { reasonOf } from "./vault-transport.ts";
 
@@ -16,6 +25,8 @@ export interface GrantRequest {
   readonly method: "GET" | "POST";
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string | undefined;
+  /** The configured issuer whose metadata name the URL; undefined: the URL itself is configured. */
+  readonly namedBy?: string | undefined;
 }
 
 /** Sends one request of a grant. Rejects with `CredentialError`. */
@@ -27,27 +38,36 @@ interface LastAnswer {
   retryAfterMs: number | undefined;
 }
 
-const deadlineMs = 10_000;
+/** Of the whole of one grant, unless its caller has less time. */
+const defaultDeadlineMs = 10_000;
+/** The system's or OpenSSL's names of what goes wrong before a request can leave. Resets are not among them. */
+const unsentReasons =
+  /^(?:ECONNREFUSED|ENOTFOUND|EAI_\w+|E(?:HOST|NET)UNREACH|UND_ERR_CONNECT_TIMEOUT|\w*CERT\w*|UNABLE_TO_\w+)$/;
 const maxAnswerBytes = 256 * 1024;
 
 export class GrantHttp {
   readonly #clock: Clock;
-  readonly #agent = new Agent({
-    // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
-    connect: { rejectUnauthorized: true, timeout: deadlineMs },
-    connections: 8,
-    pipelining: 1,
-    maxHeaderSize: 16 * 1024,
-  });
+  /** One for each reach: a connection that is kept alive must not serve whoever may not make it. */
+  readonly #agents: Readonly<Record<Reach, Agent>>;
   readonly #underWay = new Set<AbortController>();
   #isClosed = false;
 
-  constructor(clock: Clock) {
+  /** `resolve`: another look-up of names than the system's, for tests. */
+  constructor(clock: Clock, resolve?: ResolveAll) {
     this.#clock = clock;
+    this.#agents = {
+      pinned: openAgent("pinned", resolve),
+      local: openAgent("local", resolve),
+      public: openAgent("public", resolve),
+    };
   }
 
   /** Runs all requests of one grant; `place` names the endpoint in errors. Rejects with `CredentialError`. */
-  async exchange<T>(place: string, talk: (send: SendRequest) => Promise<T>): Promise<T> {
+  async exchange<T>(
+    place: string,
+    talk: (send: SendRequest) => Promise<T>,
+    deadlineMs = defaultDeadlineMs,
+  ): Promise<T> {
     if (this.#isClosed) throw closedError();
     const end = new AbortController();
     const timer = this.#clock.after(deadlineMs, () => end.abort());
@@ -71,12 +91,12 @@ export class GrantHttp {
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const end of this.#underWay) end.abort();
-    await this.#agent.destroy();
+    await Promise.all(Object.values(this.#agents).map((agent) => agent.destroy()));
   }
 
   async #send(
     url: string,
-    { method, headers, body }: GrantRequest,
+    { method, headers, body, namedBy }: GrantRequest,
     { place, last, signal }: { readonly place: string; readonly last: LastAnswer; readonly signal: AbortSignal },
   ): Promise<Response> {
     if (!isSafeAddress(new URL(url))) throw badAnswer(place, "it names an address without TLS", last);
@@ -85,7 +105,7 @@ export class GrantHttp {
         method,
         headers: { ...headers, "accept-encoding": "identity" },
         body: body ?? null,
-        dispatcher: this.#agent,
+        dispatcher: this.#agents[reachOf(url, namedBy)],
         signal,
         // One deadline covers all of it.
         headersTimeout: 0,
@@ -96,13 +116,30 @@ export class GrantHttp {
       return await toResponse(answer, place, last);
     } catch (error) {
       if (error instanceof CredentialError) throw error;
-      throw new CredentialError(
-        "endpoint-unreachable",
-        `${place} cannot be reached: ${reasonOf(error)}`,
-        "check its address, DNS, the firewall and its certificate",
-      );
+      throw unreachable(place, reasonOf(error));
     }
   }
+}
+
+function openAgent(reach: Reach, resolve: ResolveAll | undefined): Agent {
+  // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
+  const strict = { rejectUnauthorized: true, timeout: defaultDeadlineMs, lookup: guardedLookup(reach, resolve) };
+  return new Agent({
+    connect: guardConnect(reach, buildConnector(strict)),
+    connections: 8,
+    pipelining: 1,
+    maxHeaderSize: 16 * 1024,
+  });
+}
+
+function unreachable(place: string, reason: string): CredentialError {
+  const cure =
+    reason === addressRefused
+      ? "an issuer may name public addresses and its own host only: write tokenEndpoint, if that is meant"
+      : "check its address, DNS, the firewall and its certificate";
+  return new CredentialError("endpoint-unreachable", `${place} cannot be reached: ${reason}`, cure, {
+    isUnsent: reason === addressRefused || unsentReasons.test(reason),
+  });
 }
 
 /** `https`, or `http` to this machine: secrets must not cross a network in the clear. */

@@ -20,6 +20,7 @@ import type { Clock, Secret } from "../lib/index.ts";
 import { githubAppGrant } from "./github-app.ts";
 import { badAnswer, checkAddress, type SendRequest } from "./grant-http.ts";
 import {
+  type AnySource,
   type ClientCredentialsOptions,
   type CredentialOptions,
   describeSource,
@@ -60,17 +61,18 @@ function clientCredentialsGrant(options: ClientCredentialsOptions, clock: Clock)
     resource: options.resource,
     audience: options.audience,
   }).filter((entry): entry is [string, string] => entry[1] !== undefined);
-  const keySource = client.auth === "privateKeyJwt" ? client.privateKey : client.secret;
+  const keySource = proofOf(client);
   const keys = new KeyReader(describeSource(keySource));
   return {
     place: server.place,
     sources: typeof clientId === "string" ? [keySource] : [keySource, clientId],
+    sendsSecret: client.auth !== "privateKeyJwt",
     async obtain(secrets, send) {
       const [first, second] = secrets;
       const id = typeof clientId === "string" ? clientId : textOf(secretOf(second));
       const auth = await clientAuthOf(client, secretOf(first), keys);
       const as = await server.find(send);
-      const request = requestOptions(send, server.isPlain);
+      const request = requestOptions(send, server);
       const whoAsks: Client = { client_id: id };
       const response = await clientCredentialsGrantRequest(as, whoAsks, auth, parameters, request);
       return toToken(await processClientCredentialsResponse(as, whoAsks, response), server.place);
@@ -105,10 +107,24 @@ function jwtBearerGrant(options: JwtBearerOptions, clock: Clock): Grant {
       });
       const as = await server.find(send);
       const parameters = { assertion, ...(scope === undefined ? {} : { scope }) };
-      const request = requestOptions(send, server.isPlain);
+      const request = requestOptions(send, server);
       const response = await genericTokenEndpointRequest(as, nobody, () => undefined, grantType, parameters, request);
       return toToken(await processGenericTokenEndpointResponse(as, nobody, response), server.place);
     },
+  };
+}
+
+function proofOf(client: ClientCredentialsOptions["client"]): AnySource {
+  if (client.auth === "assertion") return client.assertion;
+  return client.auth === "privateKeyJwt" ? client.privateKey : client.secret;
+}
+
+/** RFC 7523, 2.2. */
+function assertedBy(jwt: Secret): ClientAuth {
+  return (_server, { client_id: id }, body) => {
+    body.set("client_id", id);
+    body.set("client_assertion", textOf(jwt));
+    body.set("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
   };
 }
 
@@ -117,6 +133,7 @@ async function clientAuthOf(
   secret: Secret,
   keys: KeyReader,
 ): Promise<ClientAuth> {
+  if (client.auth === "assertion") return assertedBy(secret);
   if (client.auth === "privateKeyJwt") {
     const { key } = await keys.read(secret);
     return PrivateKeyJwt({ key, kid: client.keyId });
@@ -133,14 +150,19 @@ export function textOf(secret: Secret): string {
   return cutNewline(secret.reveal());
 }
 
-/** The OAuth library's requests through ours; `isPlain` only for a configured address on loopback. */
-export function requestOptions(send: SendRequest, isPlain: boolean) {
+/** The OAuth library's requests through ours; plain text only for a configured address on loopback. */
+export function requestOptions(send: SendRequest, { isPlain, issuer }: Pick<ServerFinder, "isPlain" | "issuer">) {
   return {
     [customFetch]: (
       url: string,
       { method, headers, body }: { method: "GET" | "POST"; headers: Record<string, string>; body?: unknown },
     ): Promise<Response> =>
-      send(url, { method, headers, body: body instanceof URLSearchParams ? body.toString() : undefined }),
+      send(url, {
+        method,
+        headers,
+        body: body instanceof URLSearchParams ? body.toString() : undefined,
+        namedBy: issuer?.href,
+      }),
     [allowInsecureRequests]: isPlain,
   };
 }
@@ -158,7 +180,8 @@ export function toToken(answer: TokenEndpointResponse, place: string): IssuedTok
 export class ServerFinder {
   readonly place: string;
   readonly isPlain: boolean;
-  readonly #issuer: URL | undefined;
+  /** Whose metadata name the endpoint; undefined: the endpoint is configured. */
+  readonly issuer: URL | undefined;
   readonly #clock: Clock;
   #known: AuthorizationServer | undefined;
   #knownUntil = Number.POSITIVE_INFINITY;
@@ -170,13 +193,13 @@ export class ServerFinder {
     this.#clock = clock;
     this.place = `${isIssuer ? "issuer" : "token endpoint"} ${url.origin}${url.pathname}`;
     this.isPlain = url.protocol === "http:";
-    this.#issuer = isIssuer ? url : undefined;
+    this.issuer = isIssuer ? url : undefined;
     // Assertions are meant for the issuer, or where none is named for the endpoint (RFC 7523, 3).
     this.#known = isIssuer ? undefined : { issuer: address, token_endpoint: address };
   }
 
   async find(send: SendRequest): Promise<AuthorizationServer> {
-    const issuer = this.#issuer;
+    const { issuer } = this;
     if (this.#known !== undefined && (issuer === undefined || this.#clock.now() < this.#knownUntil)) return this.#known;
     if (issuer === undefined) throw new TypeError("neither an endpoint nor an issuer");
     const found = await this.#discover(issuer, send);
@@ -187,7 +210,7 @@ export class ServerFinder {
 
   /** RFC 8414 first; issuers that only speak OpenID Connect have a document of their own. */
   async #discover(issuer: URL, send: SendRequest): Promise<AuthorizationServer> {
-    const request = requestOptions(send, this.isPlain);
+    const request = requestOptions(send, this);
     const first = await discoveryRequest(issuer, { algorithm: "oauth2", ...request });
     const isUnknown = first.status >= 400 && first.status < 500;
     const response = isUnknown ? await discoveryRequest(issuer, { algorithm: "oidc", ...request }) : first;

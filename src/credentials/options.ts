@@ -19,15 +19,22 @@ export type LocalSource = FileSource | EnvSource;
 
 export type Source = LocalSource | VaultSource;
 
+/** A field of what the store issued for the credential that it stands in. */
+export interface LeaseSource {
+  readonly lease: string;
+}
+
+export type AnySource = Source | LeaseSource;
+
 export interface BearerOptions {
   readonly type: "bearer";
-  readonly token: Source;
+  readonly token: AnySource;
 }
 
 export interface HeaderOptions {
   readonly type: "header";
   readonly name: string;
-  readonly value: Source;
+  readonly value: AnySource;
   /** Put before the value as it stands, so a separating space belongs to it. */
   readonly prefix?: string | undefined;
 }
@@ -35,14 +42,14 @@ export interface HeaderOptions {
 /** `Authorization: Basic` (RFC 7617), in UTF-8. A text is the user name itself; the password is always read. */
 export interface BasicOptions {
   readonly type: "basic";
-  readonly username: string | Source;
-  readonly password: Source;
+  readonly username: string | AnySource;
+  readonly password: AnySource;
 }
 
 /** Several headers by name. A text is the value itself. */
 export interface HeadersOptions {
   readonly type: "headers";
-  readonly headers: Readonly<Record<string, string | Source>>;
+  readonly headers: Readonly<Record<string, string | AnySource>>;
 }
 
 /** Secrets that are sent as they were read. */
@@ -56,7 +63,9 @@ export interface ClientCredentialsOptions {
   readonly clientId: string | Source;
   readonly client:
     | { readonly auth: "basic" | "post"; readonly secret: Source }
-    | { readonly auth: "privateKeyJwt"; readonly privateKey: Source; readonly keyId: string };
+    | { readonly auth: "privateKeyJwt"; readonly privateKey: Source; readonly keyId: string }
+    /** A JWT that somebody else signs for us. */
+    | { readonly auth: "assertion"; readonly assertion: LeaseSource };
   readonly scope?: string | undefined;
   /** RFC 8707. */
   readonly resource?: string | undefined;
@@ -93,6 +102,24 @@ export interface GithubAppOptions {
 }
 
 /**
+ * The refresh token grant (RFC 6749, 6). What the endpoint rotates is written back into the record, an entry of a KV
+ * version 2 mount with the fields `refresh_token`, `access_token` and `expires_at`.
+ */
+export interface RefreshTokenOptions {
+  readonly type: "oauthRefreshToken";
+  readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly clientId: string | Source;
+  /** Undefined for a public client. */
+  readonly client?: { readonly auth: "basic" | "post"; readonly secret: Source } | undefined;
+  readonly record: { readonly vault: { readonly mount: string; readonly path: string } };
+  readonly scope?: string | undefined;
+  /** RFC 8707. */
+  readonly resource?: string | undefined;
+  /** How long one gateway may keep the others from refreshing; default 30 s. */
+  readonly claimMs?: number | undefined;
+}
+
+/**
  * The agent's own access token for one that the server takes (RFC 8693). An agent that comes with a key has none.
  */
 export interface TokenExchangeOptions {
@@ -109,7 +136,61 @@ export interface TokenExchangeOptions {
 /** Secrets that buy short-lived access tokens, of which only the token is sent to the server. */
 export type GrantOptions = ClientCredentialsOptions | JwtBearerOptions | GithubAppOptions;
 
-export type CredentialOptions = StaticOptions | GrantOptions | TokenExchangeOptions;
+/** Credentials that the store itself makes: only it knows how long they live. */
+export type IssuedOptions = MtlsOptions | VaultDynamicOptions | VaultIdentityOptions;
+
+/** A TLS client certificate, stored or issued by a PKI engine, instead of any header. The server is reached by https. */
+export type MtlsOptions = {
+  readonly type: "mtls";
+  /** PEM; who may have signed the server's certificate, instead of the system's roots. */
+  readonly ca?: Source | undefined;
+} & (
+  | {
+      /** PEM; may hold the chain. */
+      readonly certificate: Source;
+      readonly privateKey: Source;
+    }
+  | {
+      readonly pki: {
+        readonly mount: string;
+        readonly role: string;
+        readonly commonName: string;
+        /** Asked of the role; default is the role's own. */
+        readonly ttlMs?: number | undefined;
+      };
+    }
+);
+
+/** What a secrets engine makes on demand, at any path. */
+export interface VaultDynamicOptions {
+  readonly type: "vaultDynamic";
+  readonly vault: {
+    /** With its mount, as the API has it after `/v1/`. */
+    readonly path: string;
+    /** `read` (default) is a GET with the parameters as its query, `write` a POST with them as its body. */
+    readonly method?: "read" | "write" | undefined;
+    readonly parameters?: Readonly<Record<string, string | number | boolean>> | undefined;
+  };
+  /** How its fields are sent. */
+  readonly as: StaticOptions;
+}
+
+/** A JWT that says who the gateway is, signed by the store (OpenID Connect identity tokens). */
+export interface VaultIdentityOptions {
+  readonly type: "vaultIdentity";
+  readonly role: string;
+  readonly as: "bearer" | AssertionOptions;
+}
+
+/** The JWT proves who asks for an access token (RFC 7523, 2.2). */
+export type AssertionOptions = Omit<ClientCredentialsOptions, "client">;
+
+export type CredentialOptions =
+  | StaticOptions
+  | GrantOptions
+  | RefreshTokenOptions
+  | TokenExchangeOptions
+  | IssuedOptions;
 
 export interface TokenAuthOptions {
   readonly method: "token";
@@ -174,7 +255,8 @@ export interface VaultOptions {
 }
 
 /** How a source is named in messages and logs. */
-export function describeSource(source: Source): string {
+export function describeSource(source: AnySource): string {
+  if ("lease" in source) return `field ${source.lease} of the lease`;
   if ("file" in source) return `file ${source.file}`;
   if ("env" in source) return `environment variable ${source.env}`;
   const { mount, path, field } = source.vault;

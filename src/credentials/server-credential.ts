@@ -8,7 +8,8 @@
 import type { Clock, Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
-import type { Injection, Shape } from "./shapes.ts";
+import { type Injection, type Shape, sealInjection } from "./shapes.ts";
+import { conditionOf, Failures, joinStates, type ReaderState } from "./states.ts";
 
 /** For whom a call is made: the principal, and what it has shown. */
 export interface Caller {
@@ -35,6 +36,8 @@ export interface ServerCredential {
   refresh(failed: Injection, caller: Caller): Injection | Promise<Injection>;
   /** Lower-case names of the headers it sets, which agents must not send. */
   headerNames(): readonly string[];
+  /** How it is, for status and metrics; absent where there is nothing to tell. */
+  state?(): ReaderState;
 }
 
 /** A place that a secret is read from. */
@@ -43,6 +46,7 @@ export interface SecretReader {
   read(): Secret | Promise<Secret>;
   /** Read now, whatever is at hand. */
   reload(): Promise<Secret>;
+  state?(): ReaderState;
 }
 
 const noInjection: Injection = { headers: [], secrets: [] };
@@ -68,7 +72,8 @@ export class ShapedCredential implements ServerCredential {
   readonly #clock: Clock;
   readonly #logger: Logger;
   #last: Injection | undefined;
-  #failure: string | undefined;
+  #failure: CredentialError | undefined;
+  readonly #failures = new Failures();
   #reread: Promise<Injection> | undefined;
   #fruitless = 0;
   #rereadAt = Number.NEGATIVE_INFINITY;
@@ -87,6 +92,16 @@ export class ShapedCredential implements ServerCredential {
 
   headerNames(): readonly string[] {
     return this.#shape.names.map((name) => name.toLowerCase());
+  }
+
+  /** What was read may still be unfit to be sent, which only the last call has seen. */
+  state(): ReaderState {
+    // Two fields of one entry are one read.
+    const distinct = new Map(this.#readers.map((reader) => [reader.state, reader]));
+    const joined = joinStates([...distinct.values()].flatMap((reader) => reader.state?.() ?? []));
+    if (this.#failure === undefined) return joined;
+    const lastError = this.#failures.last(this.#clock.now());
+    return { ...joined, condition: conditionOf(false, this.#failure), lastError };
   }
 
   inject(): Injection | Promise<Injection> {
@@ -110,7 +125,7 @@ export class ShapedCredential implements ServerCredential {
     try {
       const secrets = await Promise.all(this.#readers.map((reader) => reader.reload()));
       const injection = this.#build(secrets);
-      this.#count(hasSameHeaders(failed, injection));
+      this.#count(isSame(failed, injection));
       return injection;
     } catch (error) {
       this.#count(true);
@@ -156,9 +171,9 @@ export class ShapedCredential implements ServerCredential {
   #build(secrets: readonly Secret[]): Injection {
     const last = this.#last;
     if (last !== undefined && secrets.every((secret, i) => last.secrets[i] === secret)) return last;
-    const injection = this.#shape.build(secrets);
+    const injection = sealInjection(this.#shape.build(secrets));
     // However the new value came here: a refusal of it is the first of its kind.
-    if (last !== undefined && !hasSameHeaders(last, injection)) this.#count(false);
+    if (last !== undefined && !isSame(last, injection)) this.#count(false);
     this.#last = injection;
     this.#failure = undefined;
     return injection;
@@ -168,8 +183,10 @@ export class ShapedCredential implements ServerCredential {
   #report(error: unknown): unknown {
     if (!(error instanceof CredentialError)) return error;
     this.#last = undefined;
-    if (this.#failure !== error.message) {
-      this.#failure = error.message;
+    const isNew = this.#failure?.message !== error.message;
+    this.#failure = error;
+    this.#failures.note(error, this.#clock.now());
+    if (isNew) {
       const { code, cure, message, status } = error;
       this.#logger.error("credential failed", {
         code,
@@ -191,6 +208,10 @@ function readSafely(reader: SecretReader): Secret | Promise<Secret> {
   }
 }
 
-function hasSameHeaders(one: Injection, other: Injection): boolean {
-  return one.headers.length === other.headers.length && one.headers.every((text, i) => text === other.headers[i]);
+function isSame(one: Injection, other: Injection): boolean {
+  return (
+    one.tls === other.tls &&
+    one.headers.length === other.headers.length &&
+    one.headers.every((text, i) => text === other.headers[i])
+  );
 }

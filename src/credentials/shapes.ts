@@ -1,12 +1,63 @@
+import { inspect } from "node:util";
 import type { RawHeaders, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
-import { type BasicOptions, describeSource, type HeadersOptions, type Source, type StaticOptions } from "./options.ts";
+import {
+  type AnySource,
+  type BasicOptions,
+  describeSource,
+  type HeadersOptions,
+  type StaticOptions,
+} from "./options.ts";
+import type { TlsIdentity } from "./tls-identity.ts";
 
 /** What one upstream call gets. The values are live secrets in plain text: write them to the request and nowhere else. */
 export interface Injection {
   readonly headers: RawHeaders;
-  /** What was read for it, so that no log line quotes any of it. */
+  /** What was read for it, so that no log line and no answer quotes any of it; first what is sent. */
   readonly secrets: readonly Secret[];
+  /** Whom the server's TLS is shown; the same object until the certificate is another. */
+  readonly tls?: TlsIdentity | undefined;
+}
+
+/** `injection` as it is given out: whoever prints it, or copies all that it holds, gets nothing. */
+export function sealInjection(injection: Injection): Injection {
+  return new SealedInjection(injection);
+}
+
+class SealedInjection implements Injection {
+  readonly #headers: RawHeaders;
+  readonly #secrets: readonly Secret[];
+  readonly #tls: TlsIdentity | undefined;
+
+  constructor({ headers, secrets, tls }: Injection) {
+    this.#headers = headers;
+    this.#secrets = secrets;
+    this.#tls = tls;
+  }
+
+  get headers(): RawHeaders {
+    return this.#headers;
+  }
+
+  get secrets(): readonly Secret[] {
+    return this.#secrets;
+  }
+
+  get tls(): TlsIdentity | undefined {
+    return this.#tls;
+  }
+
+  toString(): string {
+    return "[injection]";
+  }
+
+  toJSON(): string {
+    return "[injection]";
+  }
+
+  [inspect.custom](): string {
+    return "[injection]";
+  }
 }
 
 /** How secrets become headers; the names are fixed by the configuration, only values come from a store. */
@@ -14,7 +65,7 @@ export interface Shape {
   /** As they are sent. */
   readonly names: readonly string[];
   /** What is to be read, in the order in which `build` takes it. */
-  readonly sources: readonly Source[];
+  readonly sources: readonly AnySource[];
   /** Throws `value-empty` or `value-invalid` for what must not stand in a header. */
   build(secrets: readonly Secret[]): Injection;
 }
@@ -83,7 +134,7 @@ function misconfigured(what: string): CredentialError {
   return new CredentialError("not-configured", what, "choose another header name, prefix or text");
 }
 
-function singleShape(name: string, source: Source, toValue: (secret: Secret, place: string) => string): Shape {
+function singleShape(name: string, source: AnySource, toValue: (secret: Secret, place: string) => string): Shape {
   const place = describeSource(source);
   return {
     names: [name],
@@ -92,12 +143,15 @@ function singleShape(name: string, source: Source, toValue: (secret: Secret, pla
   };
 }
 
-/** An access token that was granted at `place`. */
-export function tokenShape(place: string): Shape {
+/** An access token that was granted at a place, and the secrets behind it, which no answer must hold either. */
+export function tokenShape(issued: { readonly place: string; readonly guarded: readonly Secret[] }): Shape {
   return {
     names: ["Authorization"],
     sources: [],
-    build: (secrets) => ({ headers: ["Authorization", bearerValue(secretAt(secrets, 0), place)], secrets }),
+    build: (secrets) => ({
+      headers: ["Authorization", bearerValue(secretAt(secrets, 0), issued.place)],
+      secrets: [...secrets, ...issued.guarded],
+    }),
   };
 }
 
@@ -155,7 +209,7 @@ function headersShape({ headers }: HeadersOptions): Shape {
   if (new Set(names.map((name) => name.toLowerCase())).size < names.length) {
     throw misconfigured("a credential header stands twice");
   }
-  const sources: Source[] = [];
+  const sources: AnySource[] = [];
   const values = names.map((name): ((secrets: readonly Secret[]) => string) => {
     const value = headers[name] ?? "";
     if (typeof value === "string") {
@@ -174,7 +228,7 @@ function headersShape({ headers }: HeadersOptions): Shape {
   };
 }
 
-function secretAt(secrets: readonly Secret[], index: number): Secret {
+export function secretAt(secrets: readonly Secret[], index: number): Secret {
   const secret = secrets[index];
   if (secret === undefined) throw new TypeError("fewer secrets than sources");
   return secret;

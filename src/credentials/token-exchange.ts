@@ -19,8 +19,9 @@ import { CredentialError } from "./errors.ts";
 import { badAnswer, type SendRequest } from "./grant-http.ts";
 import { requestOptions, ServerFinder, secretOf, textOf, toToken } from "./grants.ts";
 import type { Source, TokenExchangeOptions } from "./options.ts";
-import type { Caller, ServerCredential } from "./server-credential.ts";
+import type { Caller, ServerCredential, ShapedCredential } from "./server-credential.ts";
 import type { Injection } from "./shapes.ts";
+import type { ReaderState } from "./states.ts";
 import type { Grant, IssuedToken } from "./token-reader.ts";
 
 const grantType = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -67,7 +68,7 @@ export class TokenExchange {
   grantFor(caller: Caller | undefined): Grant {
     const subject = subjectOf(caller);
     const { place, sources } = this;
-    return { place, sources, obtain: (secrets, send) => this.#obtain(subject, secrets, send) };
+    return { place, sources, sendsSecret: true, obtain: (secrets, send) => this.#obtain(subject, secrets, send) };
   }
 
   async #obtain(subject: Subject, secrets: readonly Secret[], send: SendRequest): Promise<IssuedToken> {
@@ -81,7 +82,7 @@ export class TokenExchange {
     const auth = client.auth === "post" ? ClientSecretPost(secret) : ClientSecretBasic(secret);
     const as = await this.#server.find(send);
     const parameters = { ...this.#parameters, subject_token: subject.token.reveal() };
-    const request = requestOptions(send, this.#server.isPlain);
+    const request = requestOptions(send, this.#server);
     const response = await genericTokenEndpointRequest(as, whoAsks, auth, grantType, parameters, request);
     const answer = await processGenericTokenEndpointResponse(as, whoAsks, response);
     if (answer["issued_token_type"] !== accessToken || answer.access_token === subject.token.reveal()) {
@@ -96,25 +97,30 @@ export class TokenExchange {
 /** The credential of one agent's token, which is at hand only while a call goes through. */
 export class CallerExchange implements ServerCredential {
   readonly isPerCaller = true;
-  readonly #inner: ServerCredential;
+  readonly #inner: ShapedCredential;
   #caller: Caller | undefined;
 
   /** `open` makes the credential out of a grant. Throws `caller-unfit` as `TokenExchange.grantFor`. */
-  constructor(exchange: TokenExchange, caller: Caller, open: (grant: Grant) => ServerCredential) {
+  constructor(exchange: TokenExchange, caller: Caller, open: (grant: Grant) => ShapedCredential) {
     subjectOf(caller);
     const { place, sources } = exchange;
     const begin = (): Grant => exchange.grantFor(this.#caller);
-    this.#inner = open({ place, sources, begin, obtain: (secrets, send) => begin().obtain(secrets, send) });
+    const obtain: Grant["obtain"] = (secrets, send) => begin().obtain(secrets, send);
+    this.#inner = open({ place, sources, sendsSecret: true, begin, obtain });
   }
 
   headerNames(): readonly string[] {
     return this.#inner.headerNames();
   }
 
+  state(): ReaderState {
+    return this.#inner.state();
+  }
+
   inject(caller: Caller): Injection | Promise<Injection> {
     this.#caller = caller;
     try {
-      return this.#inner.inject(caller);
+      return this.#inner.inject();
     } finally {
       this.#caller = undefined;
     }
@@ -123,7 +129,7 @@ export class CallerExchange implements ServerCredential {
   refresh(failed: Injection, caller: Caller): Injection | Promise<Injection> {
     this.#caller = caller;
     try {
-      return this.#inner.refresh(failed, caller);
+      return this.#inner.refresh(failed);
     } finally {
       this.#caller = undefined;
     }

@@ -10,8 +10,9 @@ import type { Logger } from "../telemetry/index.ts";
 import { Cached } from "./cache.ts";
 import { CredentialError } from "./errors.ts";
 import type { GrantHttp, SendRequest } from "./grant-http.ts";
-import type { Source } from "./options.ts";
+import type { AnySource } from "./options.ts";
 import type { SecretReader } from "./server-credential.ts";
+import type { ReaderState } from "./states.ts";
 
 export interface IssuedToken {
   readonly text: string;
@@ -26,7 +27,9 @@ export interface Grant {
   /** Names the endpoint in messages. */
   readonly place: string;
   /** What is to be read, in the order in which `obtain` takes it. */
-  readonly sources: readonly Source[];
+  readonly sources: readonly AnySource[];
+  /** The first source is a secret that is sent as it stands. */
+  readonly sendsSecret?: boolean;
   /** Told within the very call that wants a token, before anything is waited for; what it gives then obtains that one. */
   begin?(): Grant;
   /** Throws `CredentialError`, or whatever the answer led to, which `GrantHttp` explains. */
@@ -34,7 +37,7 @@ export interface Grant {
 }
 
 export interface TokenReaderDeps {
-  readonly openReader: (source: Source) => SecretReader;
+  readonly openReader: (source: AnySource) => SecretReader;
   readonly http: GrantHttp;
   readonly clock: Clock;
   readonly random: () => number;
@@ -59,6 +62,7 @@ export class TokenReader implements SecretReader {
   readonly #readers: readonly SecretReader[];
   readonly #cached: Cached<HeldToken>;
   #reloadAt = Number.NEGATIVE_INFINITY;
+  #sent: Secret | undefined;
 
   constructor(grant: Grant, { openReader, http, clock, random, logger }: TokenReaderDeps) {
     this.place = grant.place;
@@ -79,6 +83,11 @@ export class TokenReader implements SecretReader {
     });
   }
 
+  /** What must not come back from a server any more than the access token itself. */
+  get guarded(): readonly Secret[] {
+    return this.#sent === undefined ? [] : [this.#sent];
+  }
+
   read(): Secret | Promise<Secret> {
     const held = this.#cached.get();
     return held instanceof Promise ? held.then(({ secret }) => secret) : held.secret;
@@ -89,6 +98,10 @@ export class TokenReader implements SecretReader {
     if (now < this.#reloadAt) return await this.read();
     this.#reloadAt = now + reloadPauseMs;
     return (await this.#cached.reload()).secret;
+  }
+
+  state(): ReaderState {
+    return this.#cached.state();
   }
 
   async #obtain(): Promise<HeldToken> {
@@ -105,6 +118,7 @@ export class TokenReader implements SecretReader {
   }
 
   async #exchange(grant: Grant, secrets: readonly Secret[]): Promise<HeldToken> {
+    if (grant.sendsSecret === true) this.#sent = secrets[0];
     const {
       text,
       lifeMs,
@@ -115,7 +129,7 @@ export class TokenReader implements SecretReader {
 }
 
 /** Fresh until a third of its life, but at most a minute, is left; replicas spread themselves over a fifth of that. */
-function spanOf(lifeMs: number, random: number): { readonly freshMs: number; readonly staleForMs: number } {
+export function spanOf(lifeMs: number, random: number): { readonly freshMs: number; readonly staleForMs: number } {
   const aheadMs = Math.min(lifeMs / 3, maxAheadMs) * (1 + random / 5);
   return { freshMs: lifeMs - aheadMs, staleForMs: aheadMs };
 }

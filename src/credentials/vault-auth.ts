@@ -9,6 +9,7 @@ import { Backoff, type Clock, type Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import { LongTimer } from "./long-timer.ts";
+import { Failures, type StoreState } from "./states.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 import { type Grant, renewedGrant, type VaultLogin } from "./vault-login.ts";
 import type { VaultTransport } from "./vault-transport.ts";
@@ -29,6 +30,8 @@ interface Valid {
   readonly expiresAtWall: number;
   /** How to stay alive: a lease that was cut short is near its maximum and will not grow again. */
   readonly next: "renew" | "log-in";
+  /** When to look whether another token has taken its place, `Clock.now()`. */
+  lookAt: number;
   /** The check of this token after a 403. */
   check?: { readonly at: number; readonly isAlive: Promise<boolean> };
 }
@@ -41,8 +44,15 @@ type State =
   | { readonly kind: "closed" };
 
 const checkEveryMs = 30_000;
+const lookEveryMs = 1_000;
 const minRefreshMs = 500;
 const revokeDeadlineMs = 2_000;
+
+/** What the token has been through; `StoreState` says what the names mean. */
+export type TokenLife = Pick<
+  StoreState,
+  "condition" | "epoch" | "tokenExpiresInMs" | "logins" | "loginFailures" | "renewals" | "renewalFailures" | "lastError"
+>;
 
 export class TokenManager {
   readonly #options: TokenManagerOptions;
@@ -51,6 +61,11 @@ export class TokenManager {
   #state: State = { kind: "none" };
   #epoch = 0;
   #login: Promise<Grant> | undefined;
+  #logins = 0;
+  #renewals = 0;
+  #loginFailures = 0;
+  #renewalFailures = 0;
+  readonly #failures = new Failures();
 
   constructor(options: TokenManagerOptions) {
     this.#options = options;
@@ -65,7 +80,9 @@ export class TokenManager {
       case "closed":
         throw closedError();
       case "valid":
-        return this.#hasExpired(state) ? await this.#begin() : state.grant.token;
+        if (this.#hasExpired(state)) return await this.#begin();
+        this.#look(state);
+        return state.grant.token;
       case "logging-in":
         return await state.done;
       case "failed":
@@ -85,6 +102,37 @@ export class TokenManager {
     return "retry";
   }
 
+  /** Whether `token` is the one in use and alive, and with it what the store leased for it. */
+  holds(token: Secret): boolean {
+    const state = this.#state;
+    return state.kind === "valid" && state.grant.token === token && !this.#hasExpired(state);
+  }
+
+  /** Whether `close` takes every lease of the token along. A batch token, which is not renewable, cannot be revoked. */
+  get revokesLeases(): boolean {
+    const state = this.#state;
+    return this.#options.login.ownsToken && state.kind === "valid" && state.grant.renewable;
+  }
+
+  life(): TokenLife {
+    const { clock } = this.#options;
+    const state = this.#state;
+    const now = clock.now();
+    // An expired token is noticed by the next read.
+    const isOver = state.kind === "valid" && this.#hasExpired(state);
+    const left = state.kind === "valid" && !isOver ? state.expiresAt - now : Number.POSITIVE_INFINITY;
+    return {
+      condition: isOver ? "none" : state.kind,
+      epoch: this.#epoch,
+      tokenExpiresInMs: Number.isFinite(left) ? left : undefined,
+      logins: this.#logins,
+      loginFailures: this.#loginFailures,
+      renewals: this.#renewals,
+      renewalFailures: this.#renewalFailures,
+      lastError: this.#failures.last(now),
+    };
+  }
+
   /** Stops every timer. A token that we were granted is revoked, if the store answers soon. */
   async close(): Promise<void> {
     const state = this.#state;
@@ -100,6 +148,23 @@ export class TokenManager {
       };
       transport.write("auth/token/revoke-self", {}, state.grant.token).then(end, end);
     });
+  }
+
+  /** The token in hand goes on serving until the one that replaces it has proved good. */
+  #look(state: Valid): void {
+    const { login, clock } = this.#options;
+    const now = clock.now();
+    if (login.isReplaced === undefined || now < state.lookAt) return;
+    state.lookAt = now + lookEveryMs;
+    login.isReplaced(state.grant.token).then(
+      (isReplaced) => {
+        if (!isReplaced || this.#state !== state) return;
+        this.#enter({ ...state, next: "log-in" });
+        this.#refresh();
+      },
+      // A file that cannot be read just now is read at the next login, which reports it.
+      () => undefined,
+    );
   }
 
   /** Every change of life passes here: it disarms the timer and outdates whatever is still on its way. */
@@ -129,15 +194,23 @@ export class TokenManager {
   }
 
   #logIn(): Promise<Grant> {
-    this.#login ??= this.#options.login.logIn().finally(() => {
-      this.#login = undefined;
-    });
+    this.#login ??= this.#options.login
+      .logIn()
+      .then((grant) => {
+        this.#logins += 1;
+        return grant;
+      })
+      .finally(() => {
+        this.#login = undefined;
+      });
     return this.#login;
   }
 
   #failLogin(error: unknown): void {
     const { transport, clock, logger } = this.#options;
     const failure = explainFailure(error, transport.address);
+    this.#loginFailures += 1;
+    this.#failures.note(failure, clock.now());
     const waitMs = Math.max(1_000, failure.retryAfterMs ?? 0, this.#backoff.nextMs());
     this.#enter({ kind: "failed", error: failure, retryAt: clock.now() + waitMs });
     logger.warn("store login failed", {
@@ -161,34 +234,36 @@ export class TokenManager {
       expiresAt: startedAt + life,
       expiresAtWall: clock.wall() + left,
       next: grant.renewable && !isCut ? "renew" : "log-in",
+      lookAt: clock.now() + lookEveryMs,
     });
     this.#arm(grant);
     logger.debug("store token granted", { store: transport.address, durationMs: grant.leaseMs });
   }
 
-  /** At about two thirds of the lease, a little earlier at random so that replicas do not come together. */
+  /**
+   * At about two thirds of the lease, a little earlier at random so that replicas do not come together. Who shares a token
+   * with us renews it by four fifths (OpenBao's `LifetimeWatcher`), so we come later.
+   */
   #arm(grant: Grant): void {
     if (grant.leaseMs === 0) return;
-    const share = 2 / 3 - 0.1 * this.#options.random();
+    const share = (grant.isShared === true ? 0.9 : 2 / 3) - 0.1 * this.#options.random();
     this.#timer.set(Math.max(minRefreshMs, grant.leaseMs * share), () => this.#refresh());
   }
 
   #refresh(): void {
     const state = this.#state;
     if (state.kind !== "valid") return;
-    const { clock, transport } = this.#options;
+    const { clock } = this.#options;
     const epoch = this.#epoch;
     const startedAt = clock.now();
     const { grant } = state;
     const work =
-      state.next === "log-in"
-        ? this.#logIn()
-        : transport
-            .write("auth/token/renew-self", {}, grant.token)
-            .then((answer) => renewedGrant(grant.token, answer, transport.address));
+      state.next === "log-in" ? this.#logIn() : grant.isShared === true ? this.#share(state) : this.#renew(grant);
     work.then(
       (next) => {
-        if (epoch === this.#epoch) this.#adopt(next, startedAt, state.next === "renew" ? grant : undefined);
+        // What was found by looking is another life, whose lease says nothing about the one before.
+        const before = state.next === "renew" && next.token === grant.token ? grant : undefined;
+        if (epoch === this.#epoch) this.#adopt(next, startedAt, before);
       },
       (error: unknown) => {
         if (epoch === this.#epoch) this.#failRefresh(error, state);
@@ -196,9 +271,27 @@ export class TokenManager {
     );
   }
 
+  async #renew(grant: Grant): Promise<Grant> {
+    const { transport } = this.#options;
+    const answer = await transport.write("auth/token/renew-self", {}, grant.token);
+    this.#renewals += 1;
+    const isShared = grant.isShared === true ? { isShared: true } : {};
+    return { ...renewedGrant(grant.token, answer, transport.address), ...isShared };
+  }
+
+  /** Renews only what nobody else has renewed or replaced by now. */
+  async #share(state: Valid): Promise<Grant> {
+    const found = await this.#logIn();
+    const leftMs = state.expiresAt - this.#options.clock.now();
+    const isCaredFor = found.token.reveal() !== state.grant.token.reveal() || found.leaseMs > 2 * leftMs + 1_000;
+    return isCaredFor || !found.renewable ? found : await this.#renew(state.grant);
+  }
+
   /** The token in hand is used to its end; only then does a failure reach callers. */
   #failRefresh(error: unknown, state: Valid): void {
-    const { transport, logger } = this.#options;
+    const { transport, clock, logger } = this.#options;
+    if (state.next === "renew") this.#renewalFailures += 1;
+    else this.#loginFailures += 1;
     if (state.next === "renew" && endsRenewal(error)) {
       // At its maximum a token is refused renewal for ever: only a login helps.
       this.#enter({ ...state, next: "log-in" });
@@ -206,6 +299,7 @@ export class TokenManager {
       return;
     }
     const failure = explainFailure(error, transport.address);
+    this.#failures.note(failure, clock.now());
     const waitMs = Math.max(1_000, failure.retryAfterMs ?? 0, this.#backoff.nextMs());
     logger.warn("store token not renewed", {
       store: transport.address,

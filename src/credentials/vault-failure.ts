@@ -1,7 +1,7 @@
 import { CredentialError } from "./errors.ts";
 
 /** What the store's words told us, where only they tell; the words themselves are not kept. */
-export type VaultHint = "kv-v2-path" | "no-mount" | "version-deleted" | "version-destroyed";
+export type VaultHint = "kv-v2-path" | "no-mount" | "version-deleted" | "version-destroyed" | "cas-mismatch";
 
 export type VaultFailureKind = "unreachable" | "timeout" | "aborted" | "bad-answer" | "status";
 

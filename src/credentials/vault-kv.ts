@@ -1,11 +1,10 @@
 import { type Clock, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
+import { askStore } from "./vault-ask.ts";
 import type { TokenManager } from "./vault-auth.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 import { encodePath } from "./vault-path.ts";
 import { asObject, type VaultAnswer, type VaultTransport } from "./vault-transport.ts";
-
-const inconsistentRetryMs = 200;
 
 /** One entry of a KV engine, in one version. The fields stay inside; what comes out is wrapped. */
 export class KvRecord {
@@ -58,16 +57,25 @@ export class KvReader {
 
   /** The entry at `path` in `mount`, in its latest version. Rejects with `CredentialError`. */
   async read(mount: string, path: string): Promise<KvRecord> {
+    return await this.#readWith(mount, path, recordOf);
+  }
+
+  /** The same, to be written back: a mount of version 1 is refused. */
+  async readVersion(mount: string, path: string): Promise<KvVersioned> {
+    return await this.#readWith(mount, path, versionedOf);
+  }
+
+  async #readWith<T>(mount: string, path: string, convert: Convert<T>): Promise<T> {
     const place = await this.place(mount, path);
     try {
-      return recordOf(await this.#fetch(place), place);
+      return convert(await this.#fetch(place), place);
     } catch (error) {
       if (!isMisplaced(error)) throw explainFailure(error, this.#options.transport.address);
       const info = await this.#mountOf(place);
       const version = versionOf(info, mount);
       if (version === undefined || version === place.version) throw place.explain(error, info);
       this.#versions.set(mount, version);
-      return await this.#readAs(new KvPlace(mount, path, version), info);
+      return await this.#readAs(new KvPlace(mount, path, version), info, convert);
     }
   }
 
@@ -86,28 +94,17 @@ export class KvReader {
   }
 
   /** The mount is of another version than it was, or than we took it for. */
-  async #readAs(place: KvPlace, info: MountInfo | undefined): Promise<KvRecord> {
+  async #readAs<T>(place: KvPlace, info: MountInfo | undefined, convert: Convert<T>): Promise<T> {
     try {
-      return recordOf(await this.#fetch(place), place);
+      return convert(await this.#fetch(place), place);
     } catch (error) {
       if (isMisplaced(error)) throw place.explain(error, info);
       throw explainFailure(error, this.#options.transport.address);
     }
   }
 
-  /** A refusal is tried again once, if the token was to blame; so is a node that lags behind, or a connection gone stale. */
   async #fetch(place: KvPlace): Promise<VaultAnswer> {
-    const { transport, tokens, clock } = this.#options;
-    const token = await tokens.current();
-    try {
-      return await transport.read(place.apiPath, token);
-    } catch (error) {
-      if (!(error instanceof VaultFailure)) throw error;
-      if (error.status === 403 && (await tokens.judgeDenial(token)) === "denied") throw error;
-      if (error.status === 412) await new Promise<void>((resolve) => clock.after(inconsistentRetryMs, resolve));
-      if (error.status !== 403 && error.status !== 412 && !isLostConnection(error)) throw error;
-      return await transport.read(place.apiPath, await tokens.current());
-    }
+    return (await askStore(this.#options, (transport, token) => transport.read(place.apiPath, token))).answer;
   }
 
   /** What the store itself says of the mount; undefined when it does not tell. */
@@ -132,6 +129,14 @@ export class KvReader {
 }
 
 type KvVersion = "1" | "2";
+type Convert<T> = (answer: VaultAnswer, place: KvPlace) => T;
+
+/** An entry as it stands, with the number that a check-and-set is compared with. */
+export interface KvVersioned {
+  readonly place: KvPlace;
+  readonly fields: Readonly<Record<string, unknown>>;
+  readonly version: number;
+}
 
 interface MountInfo {
   readonly path: string;
@@ -180,7 +185,12 @@ export class KvPlace {
 
   /** What a policy needs so that the entry may be read. */
   get stanza(): string {
-    const stanza = `path "${this.policyPath}" { capabilities = ["read"] }`;
+    return this.stanzaFor(["read"]);
+  }
+
+  stanzaFor(capabilities: readonly string[]): string {
+    const list = capabilities.map((name) => `"${name}"`).join(", ");
+    const stanza = `path "${this.policyPath}" { capabilities = [${list}] }`;
     return this.#isAssumed ? `${stanza} (or ${this.#mount}/${this.#path}, if that is KV version 1)` : stanza;
   }
 
@@ -213,6 +223,13 @@ export class KvPlace {
     });
   }
 
+  /** Without check-and-set two gateways would spend one refresh token. */
+  noCheckAndSet(): CredentialError {
+    const message = `mount ${this.#mount} is KV version 1, which cannot check and set: ${this} must not be written`;
+    const cure = `move the record to KV version 2, or run \`vault kv enable-versioning ${this.#mount}\``;
+    return new CredentialError("wrong-kv-version", message, cure);
+  }
+
   wrongVersion(status?: number): CredentialError {
     return new CredentialError(
       "wrong-kv-version",
@@ -225,14 +242,17 @@ export class KvPlace {
 
 function recordOf(answer: VaultAnswer, place: KvPlace): KvRecord {
   const outer = asObject(answer?.["data"]);
-  const fields = asObject(outer?.["data"]);
   if (outer === undefined) throw new VaultFailure("bad-answer", "it has no data");
-  if (place.version === "1") return new KvRecord(outer, String(place));
-  // Version 1 keeps the fields one level higher and has no metadata.
-  if (fields === undefined || asObject(outer["metadata"]) === undefined) throw place.wrongVersion();
-  return new KvRecord(fields, String(place));
+  return new KvRecord(place.version === "1" ? outer : versionedOf(answer, place).fields, String(place));
 }
 
-function isLostConnection(error: VaultFailure): boolean {
-  return error.kind === "unreachable" && /^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/.test(error.message);
+/** Version 1 keeps the fields one level higher and has no metadata. */
+function versionedOf(answer: VaultAnswer, place: KvPlace): KvVersioned {
+  if (place.version === "1") throw place.noCheckAndSet();
+  const outer = asObject(answer?.["data"]);
+  if (outer === undefined) throw new VaultFailure("bad-answer", "it has no data");
+  const fields = asObject(outer["data"]);
+  const metadata = asObject(outer["metadata"]);
+  if (fields === undefined || metadata === undefined) throw place.wrongVersion();
+  return { place, fields, version: Number(metadata["version"]) };
 }

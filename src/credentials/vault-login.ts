@@ -21,6 +21,8 @@ export interface Grant {
   /** The lease granted, never the one asked for; 0 is for ever. */
   readonly leaseMs: number;
   readonly renewable: boolean;
+  /** Whoever wrote it where we read it may renew it, or write another: to be looked at again before it is renewed. */
+  readonly isShared?: boolean;
 }
 
 export interface VaultLogin {
@@ -28,6 +30,8 @@ export interface VaultLogin {
   logIn(): Promise<Grant>;
   /** Whether a token that we got this way is ours to revoke. */
   readonly ownsToken: boolean;
+  /** Whether another token than `token` stands where it was read. Absent where none could. Rejects with `CredentialError`. */
+  readonly isReplaced?: (token: Secret) => Promise<boolean>;
 }
 
 export interface LoginDeps {
@@ -42,7 +46,7 @@ export function createLogin(auth: VaultAuthOptions, deps: LoginDeps): VaultLogin
   const { transport, reader } = deps;
   switch (auth.method) {
     case "token":
-      return { ownsToken: false, logIn: () => adoptToken(auth, transport, reader) };
+      return tokenLogin(auth, transport, reader);
     case "agent":
       return { ownsToken: false, logIn: () => Promise.resolve(agentGrant) };
     case "cert":
@@ -58,7 +62,7 @@ export function createLogin(auth: VaultAuthOptions, deps: LoginDeps): VaultLogin
 }
 
 /** Stands for the token that the agent adds; it is never sent. */
-const agentGrant: Grant = { token: new Secret("the agent's"), leaseMs: 0, renewable: false };
+const agentGrant: Grant = { token: new Secret("the agent's", "passing"), leaseMs: 0, renewable: false };
 
 /** A connection that is kept alive still shows the certificate of its beginning, hence a new one. */
 async function logInByCertificate(auth: CertAuthOptions, deps: LoginDeps): Promise<Grant> {
@@ -100,6 +104,15 @@ async function proveByJwt(auth: JwtAuthOptions, reader: LocalReader): Promise<Pr
   requirePlain(jwt, describeSource(auth.jwt));
   const cure = `check vault.auth.mount, that the role ${auth.role} exists and binds the subject and audience of the token in ${describeSource(auth.jwt)}, and that it has not expired`;
   return { method, mount, body: { role: auth.role, jwt: jwt.reveal() }, cure };
+}
+
+/** A file may be the sink of a Vault Agent, which renews its token there and at its maximum writes the next. */
+function tokenLogin(auth: TokenAuthOptions, transport: VaultTransport, reader: LocalReader): VaultLogin {
+  const logIn = (): Promise<Grant> => adoptToken(auth, transport, reader);
+  if ("env" in auth.token) return { ownsToken: false, logIn };
+  const isReplaced = async (token: Secret): Promise<boolean> =>
+    (await reader.read(auth.token)).reveal() !== token.reveal();
+  return { ownsToken: false, logIn: async () => ({ ...(await logIn()), isShared: true }), isReplaced };
 }
 
 /** A token made by somebody else: only the store knows its life. */

@@ -10,7 +10,7 @@
 import { readFile } from "node:fs/promises";
 import nodeVault from "node-vault";
 import { Agent, buildConnector, type Dispatcher, request } from "undici";
-import type { Clock, Secret } from "../lib/index.ts";
+import { type Clock, guardConnect, guardedLookup, type Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
 import { VaultFailure, type VaultHint } from "./vault-failure.ts";
 
@@ -168,15 +168,15 @@ function connectorFor(options: VaultTransportOptions): buildConnector.connector 
   const { ca, clientCertificate } = options;
   const socketPath = socketOf(options.address);
   // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
-  const strict = { timeout, rejectUnauthorized: true };
+  const strict = { timeout, rejectUnauthorized: true, lookup: guardedLookup("pinned") };
   if (socketPath !== undefined) return buildConnector({ ...strict, socketPath });
-  if (ca === undefined && clientCertificate === undefined) return buildConnector(strict);
-  return (target, callback) => {
+  if (ca === undefined && clientCertificate === undefined) return guardConnect("pinned", buildConnector(strict));
+  return guardConnect("pinned", (target, callback) => {
     Promise.all([ca === undefined ? {} : readCa(ca), clientCertificate?.() ?? {}])
       .then(([trust, own]) => buildConnector({ ...strict, ...trust, ...own })(target, callback))
       // OpenSSL refuses what is no certificate, or no key to it, before it connects.
       .catch((error: unknown) => callback(error as Error, null));
-  };
+  });
 }
 
 async function readCa(file: string): Promise<{ readonly ca: Buffer }> {
@@ -223,14 +223,16 @@ function statusFailure(status: number, body: VaultAnswer, retryAfter: number | u
   return new VaultFailure("status", `status ${status}`, { status, retryAfterMs: retryAfter, hint: hintOf(body) });
 }
 
-/** A 404 is told apart by its words alone, or by the metadata that KV v2 adds for a deleted version. */
+/** A conflict and some 404 are told apart by their words alone, a 404 besides by the metadata that KV v2 adds for a deleted version. */
 function hintOf(body: VaultAnswer): VaultHint | undefined {
   const warnings = body?.["warnings"];
   const isMisplaced = (text: unknown): boolean =>
     typeof text === "string" && text.startsWith("Invalid path for a versioned K/V secrets engine");
   if (Array.isArray(warnings) && warnings.some(isMisplaced)) return "kv-v2-path";
   const errors = body?.["errors"];
-  if (Array.isArray(errors) && String(errors[0]).startsWith("no handler for route")) return "no-mount";
+  const said = Array.isArray(errors) ? String(errors[0]) : "";
+  if (said.startsWith("no handler for route")) return "no-mount";
+  if (said.startsWith("check-and-set parameter did not match")) return "cas-mismatch";
   const metadata = asObject(asObject(body?.["data"])?.["metadata"]);
   if (metadata?.["destroyed"] === true) return "version-destroyed";
   const deletedAt = metadata?.["deletion_time"];

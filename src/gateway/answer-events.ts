@@ -47,7 +47,8 @@ export class EventAnswer implements AnswerWay {
   /** `streaming`: a part of the event in progress has gone out. */
   #state: "held" | "streaming" | "over" = "held";
   #isAnswered = false;
-  #hasIds = false;
+  /** The client knows an event id to resume by. */
+  #hasLastId = false;
 
   constructor(options: AnswerOptions) {
     this.#options = options;
@@ -231,7 +232,7 @@ export class EventAnswer implements AnswerWay {
     const passed = this.#scrubEvent(bytes);
     if (passed === undefined) return;
     this.#state = "held";
-    this.#hasIds ||= facts.hasId;
+    this.#noteId(facts);
     if (message !== undefined && kindOf(message) === "response" && isOwn(message, this.#options.exchange)) {
       this.#isAnswered = true;
     }
@@ -240,13 +241,17 @@ export class EventAnswer implements AnswerWay {
   }
 
   #drop(event: Buffer, facts: EventFacts, reason: string, ask?: Ask): void {
-    this.#hasIds ||= facts.hasId;
+    this.#noteId(facts);
     const rest = withoutData(event);
     const passed = rest === undefined ? undefined : this.#scrubEvent(rest);
     if (passed !== undefined) this.#emit(passed);
     if (this.#state === "over") return;
     if (ask === undefined) this.#options.hooks.onDrop(reason);
     else this.#options.hooks.onAskRefused(ask.idText, ask.method);
+  }
+
+  #noteId({ id }: EventFacts): void {
+    if (id !== "absent") this.#hasLastId = id === "given";
   }
 
   #isResponseDue(): boolean {
@@ -256,7 +261,7 @@ export class EventAnswer implements AnswerWay {
 
   /** The client has an event id and will come back for the rest (up to 2025-11-25, "Resumability and Redelivery"). */
   #isResumable(): boolean {
-    return this.#options.exchange.era === "legacy" && this.#hasIds;
+    return this.#options.exchange.era === "legacy" && this.#hasLastId;
   }
 
   #failWithEvent(error: AnswerError, reason: string): void {

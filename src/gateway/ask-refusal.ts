@@ -1,5 +1,5 @@
 import type { Caller } from "../credentials/index.ts";
-import type { GatewayServer } from "./context.ts";
+import type { GatewayServer, Injected } from "./context.ts";
 
 const firstByteMs = 10_000;
 
@@ -21,8 +21,8 @@ export function refuseAsk(
   const headers = ["content-type", "application/json", "accept", "application/json, text/event-stream"];
   if (sessionId !== undefined) headers.push("mcp-session-id", sessionId);
   if (protocolVersion !== undefined) headers.push("mcp-protocol-version", protocolVersion);
-  const send = (credential: readonly string[]): void => {
-    const request = { method: "POST", headers: [...headers, ...credential], body, firstByteMs } as const;
+  const send = ({ headers: credential, tls }: Injected): void => {
+    const request = { method: "POST", headers: [...headers, ...credential], body, firstByteMs, tls } as const;
     const call = server.upstream.request(request, {
       // What comes of a refusal is nobody's concern, and its answer might never end.
       onHead: () => call.abort(),
@@ -33,8 +33,8 @@ export function refuseAsk(
   };
   try {
     const injection = server.credential.inject(caller);
-    if (injection instanceof Promise) injection.then((found) => send(found.headers)).catch(() => undefined);
-    else send(injection.headers);
+    if (injection instanceof Promise) injection.then(send).catch(() => undefined);
+    else send(injection);
   } catch {
     // Without its credential the server is told nothing, as any other call of it fails.
   }

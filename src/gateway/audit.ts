@@ -78,6 +78,8 @@ export class AuditLog {
   #lostCount = 0;
   #lastWall = Number.NaN;
   #lastTime = "";
+  /** What ended in this turn of the event loop. */
+  #ended: { readonly subject: AuditText; readonly outcome: AuditOutcome }[] = [];
 
   /** Throws what `fs.openSync` throws. */
   constructor(
@@ -139,7 +141,19 @@ export class AuditLog {
     if (!isQueued) queueMicrotask(() => waiter.onAudited(this.#continuesOnError));
   }
 
+  /** Written once the turn's answers have left: nobody waits for it. */
   outcome(subject: AuditText, outcome: AuditOutcome): void {
+    if (this.#ended.length === 0) setImmediate(() => this.#writeOutcomes());
+    this.#ended.push({ subject, outcome });
+  }
+
+  #writeOutcomes(): void {
+    const ended = this.#ended;
+    this.#ended = [];
+    for (const { subject, outcome } of ended) this.#writeOutcome(subject, outcome);
+  }
+
+  #writeOutcome(subject: AuditText, outcome: AuditOutcome): void {
     this.#writer.append(
       this.#begin("outcome", subject) +
         member("status", outcome.status) +
@@ -161,6 +175,7 @@ export class AuditLog {
 
   /** Resolves when every record was written or given up. */
   async close(): Promise<void> {
+    this.#writeOutcomes();
     await this.#writer.close();
   }
 

@@ -6,6 +6,7 @@ import type { UpstreamCall } from "../upstream/index.ts";
 import type { AgentHeaders } from "./agent-headers.ts";
 import type { AgentVerdict } from "./agent-verifier.ts";
 import type { AuditText, AuditWaiter, Refused } from "./audit.ts";
+import { type AwaitedBody, maxBodyMs } from "./body-watch.ts";
 import type { GatewayServer, Injected, PipelineContext } from "./context.ts";
 import { addressee, authoriseStream, type Judged, judge, readHeaders, unexpectedBody } from "./pipeline.ts";
 import { Reply } from "./reply.ts";
@@ -26,14 +27,22 @@ type State = "reading" | "recording" | "injecting" | "calling" | "over";
 const copyBelowBytes = 8 * 1024;
 /** Where the gateway verifies for itself, what the relay claims stands nowhere, not even in a refusal's record. */
 const unverified: Principal = { id: "unverified", kind: "key", claims: {} };
+/** What the relay is told with a reset that comes before any judgement. */
+const refusals = {
+  NO_SERVER: "the server is not to be used",
+  FORBIDDEN: "the server is not to be used",
+  OVERLOADED: "try again later",
+  EXPIRED: "the request did not come in time",
+} as const;
 
-export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
+export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBody {
   readonly #ctx: PipelineContext;
   #open: Open;
   readonly #stream: TunnelStream;
   readonly #reply: Reply;
   readonly #exchangeId: string;
   readonly #startedAt: number;
+  readonly bodyUntil: number;
   #state: State = "reading";
   #server: GatewayServer | undefined;
   #headers: AgentHeaders | undefined;
@@ -56,6 +65,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   #call: UpstreamCall | undefined;
   #injected: Injected | undefined;
   #isRetried = false;
+  #lacksCredential = false;
 
   constructor(ctx: PipelineContext, open: Open, stream: TunnelStream) {
     this.#ctx = ctx;
@@ -65,8 +75,10 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#exchangeId = ctx.nextExchangeId();
     this.#startedAt = ctx.clock.now();
     this.#owner = open.principal.id;
+    this.bodyUntil = this.#startedAt + Math.min(open.deadlineMs, maxBodyMs);
     this.#caller = open.principal;
     ctx.open.add(this);
+    if (open.hasBody) ctx.bodies.add(this);
   }
 
   /** Under `agents.verify: edge` the agent's own token comes first: what the relay claims is not even kept. */
@@ -138,12 +150,20 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   }
 
   onEnd(): void {
+    this.#ctx.bodies.delete(this);
     if (this.#state !== "reading") return;
     this.#isBodyComplete = true;
     if (!this.#isVerifying) this.#judge();
   }
 
+  /** Answered or not: a stream whose request never ends would be there for ever. */
+  onBodyLate(): void {
+    if (this.#state === "reading") this.#refuseStream("EXPIRED", refusals.EXPIRED);
+    else this.#stream.reset("EXPIRED", "the request did not end in time");
+  }
+
   onReset(reset: Reset): void {
+    this.#ctx.bodies.delete(this);
     const { requestId, server } = this.#open;
     this.#ctx.logger.debug("exchange reset", { code: reset.code, requestId, server });
     this.#reply.close();
@@ -237,10 +257,12 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#state = "calling";
     this.#injected = injected;
     const { upstreamId } = judged.session;
+    if (judged.askId !== undefined) this.#ctx.sessions.dropAsk(judged.session.key, judged.askId);
     const session = upstreamId === undefined ? [] : ["mcp-session-id", upstreamId];
     const { method } = this.#open;
     const body = this.#body;
-    const request = { method, headers: [...headers.forward, ...session, ...injected.headers], body, firstByteMs };
+    const { tls } = injected;
+    const request = { method, headers: [...headers.forward, ...session, ...injected.headers], body, firstByteMs, tls };
     const { protocolVersion } = headers;
     const validUntil = this.#validUntil;
     this.#answer = new UpstreamAnswer(this.#ctx, {
@@ -286,14 +308,20 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
   #retry(failed: Injected, next: Injected): void {
     if (this.#state !== "injecting") return;
     const isSame =
-      next.headers.length === failed.headers.length && next.headers.every((x, i) => x === failed.headers[i]);
+      next.tls === failed.tls &&
+      next.headers.length === failed.headers.length &&
+      next.headers.every((x, i) => x === failed.headers[i]);
     if (isSame) this.#answer?.refuseCredential();
-    else this.#forward(next);
+    else {
+      if (this.#server !== undefined) this.#server.calls.retries += 1;
+      this.#forward(next);
+    }
   }
 
   /** An answer of ours instead of the upstream's. */
   #say(kind: "unavailable" | "credentialFailed"): void {
     if (this.#state !== "over") {
+      this.#lacksCredential = kind === "credentialFailed";
       this.#answerWith(agentErrorAnswer(kind, addressee(this.#open, this.#judged?.message)));
     }
   }
@@ -303,12 +331,13 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#finish("complete");
   }
 
-  #refuseStream(code: "NO_SERVER" | "FORBIDDEN" | "OVERLOADED", reason: string = code): void {
+  #refuseStream(code: keyof typeof refusals, reason: string = code): void {
     this.#note({ kind: "refused", reason });
-    this.#resetWith(code, code === "OVERLOADED" ? "try again later" : "the server is not to be used");
+    this.#resetWith(code, refusals[code]);
   }
 
   #resetWith(code: ResetCode, message: string): void {
+    this.#ctx.bodies.delete(this);
     this.#reply.reset(code, message);
     this.#finish(code);
   }
@@ -334,6 +363,10 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
     this.#body = undefined;
     const judged = this.#judged;
     if (judged?.flightId !== undefined) this.#ctx.sessions.finish(judged.session.key, judged.flightId);
+    // Gone already where the answer left; where it did not, the agent may try again.
+    if (judged?.askId !== undefined) this.#ctx.sessions.releaseAsk(judged.session.key, judged.askId);
+    const durationMs = this.#ctx.clock.now() - this.#startedAt;
+    this.#count(end, durationMs);
     if (this.#subject === undefined) return;
     const { headAt } = this.#reply;
     this.#ctx.audit.outcome(this.#subject, {
@@ -344,8 +377,14 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner {
       bytesOut: this.#reply.bytesOut,
       scrubbed: this.#answer?.scrubbedCount ?? 0,
       firstByteMs: headAt === undefined ? undefined : headAt - this.#startedAt,
-      durationMs: this.#ctx.clock.now() - this.#startedAt,
+      durationMs,
     });
+  }
+
+  #count(end: string, durationMs: number): void {
+    const { status, by } = this.#reply;
+    const call = { decision: this.#judged?.decision, end, status, by, lacksCredential: this.#lacksCredential };
+    (this.#server?.calls ?? this.#ctx.unknownServer).add(call, durationMs, this.#open.method === "POST");
   }
 }
 

@@ -5,8 +5,11 @@ import type { Logger } from "../telemetry/index.ts";
 import { type DialOptions, type DialOutcome, dialTunnel, type StreamHandler } from "../tunnel/index.ts";
 import { createUpstream } from "../upstream/index.ts";
 import { createAgentVerifier } from "./agent-verifier.ts";
+import { defaultAnswerLimits } from "./answer-types.ts";
 import { AuditLog } from "./audit.ts";
+import { BodyWatch } from "./body-watch.ts";
 import { ByteBudget } from "./byte-budget.ts";
+import { CallTally } from "./call-tally.ts";
 import type { GatewayServer, Injector, PipelineContext } from "./context.ts";
 import { Exchange } from "./exchange.ts";
 import { LeakGuard } from "./leak-guard.ts";
@@ -41,6 +44,17 @@ export interface GatewayStatus {
   /** Places in answers where a credential was found, since the start. */
   readonly scrubbedCount: number;
   readonly audit: { readonly isWritable: boolean; readonly lostCount: number };
+  readonly servers: readonly ServerStatus[];
+  /** Exchanges for a server that the policy keeps from everybody, or that is not there. */
+  readonly unknownServer: CallTally;
+}
+
+export interface ServerStatus {
+  readonly name: string;
+  readonly openCalls: number;
+  /** As `GatewayStatus.scrubbedCount`, of this one. */
+  readonly scrubbedCount: number;
+  readonly calls: CallTally;
 }
 
 export interface Gateway {
@@ -67,16 +81,19 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
   const servers = createServers(options, deps);
   const requestBytes = options.limits?.requestBytes ?? defaultLimits.requestBytes;
   const bodyBudgetBytes = options.limits?.bodyBudgetBytes ?? defaultLimits.bodyBudgetBytes;
+  const answerBudgetBytes = options.limits?.answerBudgetBytes ?? defaultLimits.answerBudgetBytes;
   let exchangeCount = 0;
   const ctx: PipelineContext = {
     servers,
+    unknownServer: new CallTally(),
     policy,
     agents,
     audit,
     sessionIds: new SessionIds({ instance, tunnel }),
     sessions: new McpSessions(clock),
+    bodies: new BodyWatch(clock),
     budget: new ByteBudget(bodyBudgetBytes, Math.max(requestBytes, bodyBudgetBytes / 2)),
-    answerBudget: new ByteBudget(options.limits?.answerBudgetBytes ?? defaultLimits.answerBudgetBytes),
+    answerBudget: new ByteBudget(answerBudgetBytes),
     requestBytes,
     clock,
     logger: logger.with({ tunnel, gateway: options.id }),
@@ -86,8 +103,17 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
     },
     open: new Set(),
   };
+  // What a server asks of agents is remembered up to a number: a hostile one must not use up that of the others.
+  // Nor may one that begins answers and never ends them use up the memory for answers.
+  const answerShare = Math.max(defaultAnswerLimits.listBytes, answerBudgetBytes / 2);
+  const contexts = new Map(
+    [...servers.keys()].map((name) => {
+      const own = { sessions: new McpSessions(clock), answerBudget: ctx.answerBudget.part(answerShare) };
+      return [name, { ...ctx, ...own }];
+    }),
+  );
   const onStream: StreamHandler = (open, stream) => {
-    const exchange = new Exchange(ctx, open, stream);
+    const exchange = new Exchange(contexts.get(open.server) ?? ctx, open, stream);
     exchange.start();
     return exchange;
   };
@@ -106,11 +132,13 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
       isReady: supervisor.isReady() && audit.isWritable,
       openExchanges: ctx.open.size,
       openUpstreamCalls: [...servers.values()].reduce((sum, { upstream }) => sum + upstream.openCount, 0),
-      mcpSessions: ctx.sessions.size,
+      mcpSessions: [...contexts.values()].reduce((sum, { sessions }) => sum + sessions.size, 0),
       bodyBytes: ctx.budget.used,
       answerBytes: ctx.answerBudget.used,
       scrubbedCount: [...servers.values()].reduce((sum, { leaks }) => sum + leaks.hitCount, 0),
       audit: { isWritable: audit.isWritable, lostCount: audit.lostCount },
+      servers: [...servers.values()].map(serverStatus),
+      unknownServer: ctx.unknownServer,
     }),
     reopenAudit: () => audit.reopen(),
     async stop(drainMs) {
@@ -125,6 +153,10 @@ export function createGateway(options: GatewayOptions, deps: GatewayDeps): Gatew
   };
 }
 
+function serverStatus({ name, upstream, leaks, calls }: GatewayServer): ServerStatus {
+  return { name, openCalls: upstream.openCount, scrubbedCount: leaks.hitCount, calls };
+}
+
 function createServers(options: GatewayOptions, deps: GatewayDeps): ReadonlyMap<string, GatewayServer> {
   const servers = new Map<string, GatewayServer>();
   for (const [name, server] of Object.entries(options.servers)) {
@@ -136,7 +168,8 @@ function createServers(options: GatewayOptions, deps: GatewayDeps): ReadonlyMap<
       clock: deps.clock,
       logger: deps.logger,
     });
-    servers.set(name, { name, credential, leaks, upstream: openUpstream(server, options, deps) });
+    const upstream = openUpstream(server, options, deps);
+    servers.set(name, { name, credential, leaks, upstream, calls: new CallTally() });
   }
   return servers;
 }

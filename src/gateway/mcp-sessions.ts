@@ -1,23 +1,30 @@
 import type { Clock, Timer } from "../lib/index.ts";
 
 /**
- * What must be remembered of the MCP sessions that pass through: which request ids are in flight in each, and which
+ * What must be remembered of the MCP sessions of one server: which request ids are in flight in each, and which
  * requests of the server wait for an answer that the agent will post.
  *
  * Every entry belongs to an exchange and goes with it. A request that a broken stream carried lives on for a while, since
  * the agent may resume that stream and still answer.
  */
 
-/** Asks per session and altogether; the oldest of the session gives way. */
+/** Asks per session and of the whole server; the oldest of the session gives way. */
 export const maxAsksPerSession = 256;
 const maxAsks = 16_384;
 const lingerMs = 5 * 60_000;
 
+interface Ask {
+  /** When it goes; Infinity while its exchange is open. */
+  until: number;
+  /** An answer is on its way. */
+  isClaimed: boolean;
+}
+
 export class McpSessions {
   readonly #clock: Clock;
   readonly #inFlight = new Map<string, Set<string>>();
-  /** Session, then id of the server's request; the value is when it goes, Infinity while its exchange is open. */
-  readonly #asks = new Map<string, Map<string, number>>();
+  /** Session, then id of the server's request. */
+  readonly #asks = new Map<string, Map<string, Ask>>();
   #askCount = 0;
   #timer: Timer | undefined;
 
@@ -60,15 +67,25 @@ export class McpSessions {
       if (asks.size >= maxAsksPerSession) this.#dropOldest(session, asks);
       this.#askCount += 1;
     }
-    asks.set(id, Number.POSITIVE_INFINITY);
+    asks.set(id, { until: Number.POSITIVE_INFINITY, isClaimed: false });
     return true;
   }
 
-  /** True once for each request of the server that waits for an answer in this session. */
-  takeAsk(session: string, id: string): boolean {
-    const isPending = (this.#asks.get(session)?.get(id) ?? 0) > this.#clock.now();
-    this.dropAsk(session, id);
-    return isPending;
+  /**
+   * True for the first answer to a request of the server that waits for one in this session. Until `dropAsk`, as the answer
+   * leaves, or `releaseAsk`, if it does not, there is no second.
+   */
+  claimAsk(session: string, id: string): boolean {
+    const ask = this.#asks.get(session)?.get(id);
+    if (ask === undefined || ask.isClaimed || ask.until <= this.#clock.now()) return false;
+    ask.isClaimed = true;
+    return true;
+  }
+
+  /** The answer did not leave: the agent may send it again. */
+  releaseAsk(session: string, id: string): void {
+    const ask = this.#asks.get(session)?.get(id);
+    if (ask !== undefined) ask.isClaimed = false;
   }
 
   dropAsk(session: string, id: string): void {
@@ -80,9 +97,9 @@ export class McpSessions {
 
   /** The exchange that carried the request broke: an answer may still come for five minutes. */
   lingerAsk(session: string, id: string): void {
-    const asks = this.#asks.get(session);
-    if (asks?.has(id) !== true) return;
-    asks.set(id, this.#clock.now() + lingerMs);
+    const ask = this.#asks.get(session)?.get(id);
+    if (ask === undefined) return;
+    ask.until = this.#clock.now() + lingerMs;
     this.#timer ??= this.#clock.after(lingerMs, () => this.#sweep());
   }
 
@@ -94,12 +111,12 @@ export class McpSessions {
     this.#asks.delete(session);
   }
 
-  #refuseAsk(session: string, asks: ReadonlyMap<string, number>): false {
+  #refuseAsk(session: string, asks: ReadonlyMap<string, Ask>): false {
     if (asks.size === 0) this.#asks.delete(session);
     return false;
   }
 
-  #dropOldest(session: string, asks: ReadonlyMap<string, number>): void {
+  #dropOldest(session: string, asks: ReadonlyMap<string, Ask>): void {
     const oldest = asks.keys().next();
     if (oldest.done !== true) this.dropAsk(session, oldest.value);
   }
@@ -109,7 +126,7 @@ export class McpSessions {
     const now = this.#clock.now();
     let isLingering = false;
     for (const [session, asks] of this.#asks) {
-      for (const [id, until] of asks) {
+      for (const [id, { until }] of asks) {
         if (until <= now) this.dropAsk(session, id);
         else if (until !== Number.POSITIVE_INFINITY) isLingering = true;
       }

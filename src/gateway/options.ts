@@ -26,7 +26,7 @@ export interface GatewayOptions {
     readonly requestBytes?: number | undefined;
     /** All request bodies together; default 64 MiB. */
     readonly bodyBudgetBytes?: number | undefined;
-    /** All that is held of answers until it is judged; default 128 MiB. */
+    /** All that is held of answers until it is judged, of one server at most half of it; default 128 MiB. */
     readonly answerBudgetBytes?: number | undefined;
     /** Streams of one tunnel session; default 2,048. */
     readonly streams?: number | undefined;

@@ -50,6 +50,8 @@ export interface Judged {
   readonly answer: Answer | undefined;
   /** The id that is now in flight in `session`: to be finished with the exchange. */
   readonly flightId: string | undefined;
+  /** The server's request in `session` that this message answers: to be dropped as it leaves, or else released. */
+  readonly askId: string | undefined;
 }
 
 const opened: Subject = { kind: "open" };
@@ -131,21 +133,23 @@ function judgeMessage(
   const decision = ctx.policy.decide(open.server, subject);
   if (decision.kind === "deny") {
     const answer = message?.kind === "notification" ? accepted : denial(message, subject, era, decision, to);
-    return { message, era, subject, session, decision, answer, flightId: undefined };
+    return { message, era, subject, session, decision, answer, flightId: undefined, askId: undefined };
   }
   const flightId = message?.kind === "request" && session.sealedId !== undefined ? idKeyOf(to.idText ?? "") : undefined;
   if (flightId !== undefined && !ctx.sessions.begin(session.key, flightId)) {
     return refused(era, "idInFlight", agentErrorAnswer("idInFlight", to), message);
   }
-  return { message, era, subject, session, decision, answer: undefined, flightId };
+  return { message, era, subject, session, decision, answer: undefined, flightId, askId: undefined };
 }
 
 /** An agent's answer to the server passes only if the server asked for it (DESIGN 4.3). */
 function judgeResponse(ctx: PipelineContext, message: AgentMessage, era: Era, session: SessionRef): Judged {
-  const isAwaited = message.idText !== undefined && ctx.sessions.takeAsk(session.key, idKeyOf(message.idText));
+  const askId = message.idText === undefined ? undefined : idKeyOf(message.idText);
+  const isAwaited = askId !== undefined && ctx.sessions.claimAsk(session.key, askId);
   const common = { message, era, subject: opened, session, flightId: undefined };
-  if (isAwaited) return { ...common, decision: pendingAsk, answer: undefined };
-  return { ...common, decision: { kind: "refused", reason: "answers no pending request" }, answer: accepted };
+  if (isAwaited) return { ...common, decision: pendingAsk, answer: undefined, askId };
+  const decision: Refused = { kind: "refused", reason: "answers no pending request" };
+  return { ...common, decision, answer: accepted, askId: undefined };
 }
 
 function denial(
@@ -170,5 +174,6 @@ function refused(era: Era, reason: string, answer: Answer, message?: AgentMessag
     decision: { kind: "refused", reason },
     answer,
     flightId: undefined,
+    askId: undefined,
   };
 }

@@ -1,6 +1,6 @@
 import { Backoff, type Clock, type Secret, type Timer } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
-import type { DialOptions, DialOutcome, GatewaySession, SessionEnd } from "../tunnel/index.ts";
+import type { DialOptions, DialOutcome, GatewaySession, Leave, SessionEnd } from "../tunnel/index.ts";
 
 /**
  * Keeps one connection to the relay alive. An attempt never throws: it yields an outcome, and the loop switches on it.
@@ -34,6 +34,16 @@ export interface SupervisorStatus {
   readonly leavingSessions: number;
   /** Why there is no session, if there is none. */
   readonly lastProblem: string | undefined;
+  readonly counts: DialCounts;
+}
+
+/** Since the start. */
+export interface DialCounts {
+  readonly connected: number;
+  readonly refused: number;
+  readonly failed: number;
+  /** Sessions that ended before a successor was asked for. */
+  readonly lost: number;
 }
 
 type State =
@@ -44,8 +54,8 @@ type State =
       readonly kind: "connected";
       readonly session: GatewaySession;
       readonly since: number;
+      /** Until the next echo, which readiness rests on. */
       watch: Timer;
-      echoAt: number;
     };
 
 const minimumUptimeMs = 60_000;
@@ -57,10 +67,10 @@ const attemptMs = 60_000;
 const echoEveryMs = 15_000;
 const echoTimeoutMs = 10_000;
 const echoFreshMs = 30_000;
-/** How soon a GOAWAY is noticed. */
-const watchEveryMs = 200;
-/** Successors of sessions that a relay asked to leave spread over this time. */
+/** Successors of sessions that a relay asked to leave spread over this time, or over what it asks for, if that is longer. */
 const handOverMs = 1_000;
+/** The most that a relay's `reconnectInMs` counts for. */
+const maxReconnectMs = 60_000;
 
 /** Ends that dialling at once would only repeat: two processes with one identity would throw each other out for ever. */
 const endCures: Partial<Record<SessionEnd["reason"], string>> = {
@@ -77,6 +87,7 @@ export class Supervisor {
   readonly #leaving = new Set<GatewaySession>();
   #state: State = { kind: "stopped" };
   #lastProblem: string | undefined;
+  readonly #counts = { connected: 0, refused: 0, failed: 0, lost: 0 };
 
   constructor(options: SupervisorOptions) {
     this.#options = options;
@@ -110,6 +121,7 @@ export class Supervisor {
       openStreams,
       leavingSessions: this.#leaving.size,
       lastProblem: session === undefined ? this.#lastProblem : undefined,
+      counts: { ...this.#counts },
     };
   }
 
@@ -170,12 +182,15 @@ export class Supervisor {
   #onOutcome(outcome: DialOutcome): void {
     switch (outcome.kind) {
       case "session":
+        this.#counts.connected += 1;
         this.#connect(outcome.session);
         break;
       case "refused":
+        this.#counts.refused += 1;
         this.#wait(this.#afterRefusal(outcome));
         break;
       case "failed":
+        this.#counts.failed += 1;
         this.#wait(this.#afterFailure(outcome));
         break;
     }
@@ -195,7 +210,10 @@ export class Supervisor {
       this.#logger.error("relay refused the gateway", { status, reason, waitMs, cure });
       return waitMs;
     }
-    const waitMs = Math.max(Math.min(retryAfterMs ?? 0, maxRetryAfterMs), this.#backoff.nextMs());
+    // A GOAWAY in place of WELCOME asks for a random time up to its number, an HTTP answer for all of it.
+    const askedMs =
+      status === undefined ? this.#spread(retryAfterMs ?? 0) : Math.min(retryAfterMs ?? 0, maxRetryAfterMs);
+    const waitMs = Math.max(askedMs, this.#backoff.nextMs());
     this.#logger.warn("relay refused the gateway", { reason, waitMs, ...(status === undefined ? {} : { status }) });
     return waitMs;
   }
@@ -215,39 +233,48 @@ export class Supervisor {
 
   #connect(session: GatewaySession): void {
     this.#lastProblem = undefined;
-    const watch = this.#clock.after(watchEveryMs, () => this.#watch(session));
-    this.#state = { kind: "connected", session, since: this.#clock.now(), watch, echoAt: 0 };
+    const watch = this.#clock.after(echoEveryMs, () => this.#watch(session));
+    this.#state = { kind: "connected", session, since: this.#clock.now(), watch };
     this.#logger.info("tunnel connected", { connection: session.connId });
     this.#echo(session);
+    void session.leaving.then((leave) => this.#onLeaving(session, leave));
     void session.ended.then((end) => this.#onEnded(session, end));
   }
 
-  /** Looks after the current session: GOAWAY, and the echo that readiness rests on. */
   #watch(session: GatewaySession): void {
     const state = this.#state;
     if (state.kind !== "connected" || state.session !== session) return;
-    if (!session.isAccepting) {
-      this.#handOver(session);
-      return;
-    }
-    if (this.#clock.now() - state.echoAt >= echoEveryMs) this.#echo(session);
-    state.watch = this.#clock.after(watchEveryMs, () => this.#watch(session));
+    this.#echo(session);
+    state.watch = this.#clock.after(echoEveryMs, () => this.#watch(session));
   }
 
   #echo(session: GatewaySession): void {
-    if (this.#state.kind === "connected") this.#state.echoAt = this.#clock.now();
     session.echo(echoTimeoutMs).catch(() => {
       // The session's own keepalive ends it if the relay stays silent.
       this.#logger.warn("relay did not answer an echo", { connection: session.connId, waitMs: echoTimeoutMs });
     });
   }
 
-  #handOver(session: GatewaySession): void {
+  #onLeaving(session: GatewaySession, { reconnectInMs }: Leave): void {
+    const state = this.#state;
+    if (state.kind !== "connected" || state.session !== session) return;
+    state.watch.cancel();
     this.#leaving.add(session);
-    this.#backoff.reset();
-    const waitMs = this.#options.random() * handOverMs;
+    const waitMs = Math.max(this.#spread(Math.max(reconnectInMs, handOverMs)), this.#afterUptime(state.since));
     this.#logger.info("tunnel is to be replaced", { connection: session.connId, waitMs });
     this.#wait(waitMs);
+  }
+
+  /** A random time up to what the relay asked for. */
+  #spread(ms: number): number {
+    return this.#options.random() * Math.min(ms, maxReconnectMs);
+  }
+
+  /** Nothing after a session that has lasted; a relay that sends away all who have just come is not dialled at full speed. */
+  #afterUptime(since: number): number {
+    if (this.#clock.now() - since < minimumUptimeMs) return this.#backoff.nextMs();
+    this.#backoff.reset();
+    return 0;
   }
 
   #onEnded(session: GatewaySession, end: SessionEnd): void {
@@ -256,10 +283,12 @@ export class Supervisor {
     const state = this.#state;
     if (state.kind !== "connected" || state.session !== session) return;
     state.watch.cancel();
+    this.#counts.lost += 1;
     this.#lastProblem = `${end.reason}: ${end.detail}`;
     if (this.#clock.now() - state.since >= minimumUptimeMs) this.#backoff.reset();
     const cure = endCures[end.reason];
-    const waitMs = cure === undefined ? this.#backoff.nextMs() : this.#slowMs();
+    const askedMs = this.#spread(end.reconnectInMs ?? 0);
+    const waitMs = Math.max(askedMs, cure === undefined ? this.#backoff.nextMs() : this.#slowMs());
     if (cure === undefined) logger.warn("tunnel lost", { waitMs });
     else logger.error("the relay ended the tunnel", { waitMs, cure });
     this.#wait(waitMs);

@@ -23,6 +23,7 @@ import { maxAsksPerSession } from "./mcp-sessions.ts";
 import { addressee, type Judged } from "./pipeline.ts";
 import type { Reply } from "./reply.ts";
 import { shownLocation } from "./shown-location.ts";
+import { upstreamCures } from "./upstream-cures.ts";
 
 /**
  * The upstream's answer on its way to the agent: what never passes is replaced here (challenges, redirects, bodies that
@@ -163,13 +164,19 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   }
 
   onError(error: UpstreamError): void {
-    if (this.#isOver) return;
-    this.#warn(error.code, error.detail, cures[error.code]);
+    if (this.#isOver || this.#hasAnotherCertificate(error)) return;
+    this.#warn(error.code, error.detail, upstreamCures[error.code]);
     this.#isReported = true;
     const isLate = error.code === "first-byte" || error.code === "idle" || error.code === "stalled";
     const kind = isLate ? "upstreamTimeout" : "upstreamFailed";
     if (this.#filter !== undefined) this.#filter.fail(agentErrors[kind].code, agentErrors[kind].message);
     else this.#say(kind, error.code);
+  }
+
+  /** Our certificate may have been replaced meanwhile; the server has read nothing, so the call may be made again. */
+  #hasAnotherCertificate({ code }: UpstreamError): boolean {
+    const mayRetry = code === "client-certificate" && this.#task.injected.tls !== undefined;
+    return mayRetry && this.#filter === undefined && this.#task.owner.onCredentialRefused();
   }
 
   // What the filter asks.
@@ -417,19 +424,6 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     });
   }
 }
-
-const cures: Readonly<Record<UpstreamError["code"], string | undefined>> = {
-  refused: "check that the server listens at the configured URL",
-  dns: "check the host name of the configured URL",
-  tls: "check the server's certificate, or name its CA",
-  reset: undefined,
-  "first-byte": "raise timeouts.firstByte if the server may take this long",
-  idle: "raise timeouts.idle if the server may fall silent for this long",
-  stalled: undefined,
-  "bad-answer": "check that the URL is that of an MCP server over HTTP/1.1",
-  "bad-request": undefined,
-  closed: undefined,
-};
 
 function isSuccess(status: number): boolean {
   return status >= 200 && status < 300;

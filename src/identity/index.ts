@@ -13,3 +13,4 @@ export {
   type TokenVerifierDeps,
   type TokenVerifierOptions,
 } from "./token-verifier.ts";
+export { tryKeys } from "./try-keys.ts";

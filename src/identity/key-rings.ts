@@ -1,5 +1,5 @@
-import { Agent } from "undici";
-import type { Clock } from "../lib/index.ts";
+import { Agent, buildConnector } from "undici";
+import { type Clock, guardConnect, guardedLookup, type Reach, type ResolveAll } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { FileKeys } from "./file-keys.ts";
 import type { KeyRing } from "./key-set.ts";
@@ -20,11 +20,18 @@ export class KeyRings {
   readonly #deps: KeyRingsDeps;
   readonly #times: Partial<RemoteKeysTimes>;
   readonly #rings = new Map<string, KeyRing>();
-  readonly #dispatcher = new Agent({ connections: 2, maxHeaderSize: 16 * 1024, keepAliveTimeout: 1_000 });
+  /** One for each reach: a connection that is kept alive must not serve whoever may not make it. */
+  readonly #agents: Readonly<Record<Reach, Agent>>;
 
-  constructor(deps: KeyRingsDeps, times: Partial<RemoteKeysTimes> = {}) {
+  /** `resolve`: another look-up of names than the system's, for tests. */
+  constructor(deps: KeyRingsDeps, times: Partial<RemoteKeysTimes> = {}, resolve?: ResolveAll) {
     this.#deps = deps;
     this.#times = times;
+    this.#agents = {
+      pinned: openAgent("pinned", resolve),
+      local: openAgent("local", resolve),
+      public: openAgent("public", resolve),
+    };
   }
 
   ring(issuer: string, jwks: JwksSource | undefined): KeyRing {
@@ -43,7 +50,7 @@ export class KeyRings {
       ...this.#times,
       issuer,
       jwksUrl: jwks?.url,
-      dispatcher: this.#dispatcher,
+      agents: this.#agents,
     });
   }
 
@@ -53,7 +60,16 @@ export class KeyRings {
   }
 
   /** Ends running fetches. */
-  close(): Promise<void> {
-    return this.#dispatcher.destroy();
+  async close(): Promise<void> {
+    await Promise.all(Object.values(this.#agents).map((agent) => agent.destroy()));
   }
+}
+
+function openAgent(reach: Reach, resolve: ResolveAll | undefined): Agent {
+  return new Agent({
+    connect: guardConnect(reach, buildConnector({ lookup: guardedLookup(reach, resolve) })),
+    connections: 2,
+    maxHeaderSize: 16 * 1024,
+    keepAliveTimeout: 1_000,
+  });
 }

@@ -31,6 +31,15 @@ export function readKeySet(document: Readonly<Record<string, unknown>>): KeySet 
   }
 }
 
+/** In which no key is ever found. */
+export const noKeys: KeySet = { find: createLocalJWKSet({ keys: [] }) };
+
+/** A JWK set that says, validly, that there are no keys. */
+export function saysNoKeys(document: Readonly<Record<string, unknown>>): boolean {
+  const { keys } = document as { readonly keys?: unknown };
+  return Array.isArray(keys) && keys.length === 0;
+}
+
 const publicTypes: ReadonlySet<unknown> = new Set(["RSA", "EC", "OKP", "AKP"]);
 
 function isPublicKey(key: unknown): boolean {

@@ -6,9 +6,10 @@
  *    made-up key ids nor an issuer that is down can make us dial at the rate of the calls.
  * 3. Keys older than `maxAgeMs` are fetched anew beside the calls that still use them; while that fails, the last good ones
  *    serve for `staleMs`.
+ * 4. What metadata name is dialled only where that is public, or the issuer's own host; what the operator wrote, anywhere.
  */
 import type { Dispatcher } from "undici";
-import type { Clock } from "../lib/index.ts";
+import { type Clock, type Reach, reachOf } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { FetchFault, fetchJson } from "./fetch-json.ts";
 import { isSafeAddress } from "./issuer.ts";
@@ -32,7 +33,8 @@ export interface RemoteKeysOptions extends Partial<RemoteKeysTimes> {
   readonly issuer: string;
   /** Undefined: the issuer's metadata says it. */
   readonly jwksUrl: string | undefined;
-  readonly dispatcher: Dispatcher;
+  /** By how far the URL may reach. */
+  readonly agents: Readonly<Record<Reach, Dispatcher>>;
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;
@@ -123,8 +125,9 @@ export class RemoteKeys implements KeyRing {
 
   /** All documents of one look share one deadline, which ends at `until`. */
   #get(url: string, until: number): Promise<Readonly<Record<string, unknown>>> {
-    const { dispatcher, clock } = this.#options;
+    const { agents, clock, issuer, jwksUrl } = this.#options;
     const deadlineMs = Math.max(0, until - clock.now());
+    const dispatcher = agents[reachOf(url, jwksUrl === undefined ? issuer : undefined)];
     return fetchJson(url, { dispatcher, clock, deadlineMs, maxBytes: maxKeySetBytes });
   }
 }

@@ -107,11 +107,13 @@ export function createTokenVerifier(options: TokenVerifierOptions, deps: TokenVe
 
 interface Cached {
   readonly token: VerifiedToken;
+  /** It was verified with these: once they are others, it is looked at again. */
+  readonly keys: KeySet;
   /** Clock time. */
   readonly until: number;
 }
 
-type Signed = { readonly kind: "signed"; readonly token: VerifiedToken };
+type Signed = { readonly kind: "signed"; readonly token: VerifiedToken; readonly keys: KeySet };
 type Outcome = Signed | Exclude<TokenVerdict, { readonly kind: "valid" | "insufficientScope" }>;
 
 class JwtVerifier implements TokenVerifier {
@@ -154,7 +156,9 @@ class JwtVerifier implements TokenVerifier {
     if (!token.startsWith("eyJ")) return refused("form");
     const key = hash("sha256", token, "hex");
     const cached = this.#cache.get(key);
-    if (cached !== undefined && this.#clock.now() < cached.until) return this.#judge(cached.token, audience);
+    if (cached !== undefined && this.#clock.now() < cached.until && this.keyRing.current() === cached.keys) {
+      return this.#judge(cached.token, audience);
+    }
     this.#cache.delete(key);
     if (!tokenPattern.test(token)) return refused("form");
     const fault = this.#look(token);
@@ -182,7 +186,7 @@ class JwtVerifier implements TokenVerifier {
     if (this.#pending.size >= maxPending) return Promise.resolve({ kind: "unavailable" });
     const outcome = this.#verify(token).then((result) => {
       this.#pending.delete(key);
-      if (result.kind === "signed") this.#remember(key, result.token);
+      if (result.kind === "signed") this.#remember(key, result);
       return result;
     });
     this.#pending.set(key, outcome);
@@ -191,29 +195,30 @@ class JwtVerifier implements TokenVerifier {
 
   async #verify(token: string): Promise<Outcome> {
     try {
-      const payload = await this.#verifySignature(token);
-      if (payload === undefined) return { kind: "unavailable" };
+      const verified = await this.#verifySignature(token);
+      if (verified === undefined) return { kind: "unavailable" };
+      const { payload, keys } = verified;
       const { iat } = payload;
       if (iat !== undefined && iat * 1000 > this.#clock.wall() + leewayMs) return refused("not-yet-valid");
       const claims = readClaims(payload, this.issuer);
-      return typeof claims === "string" ? refused(claims) : { kind: "signed", token: claims };
+      return typeof claims === "string" ? refused(claims) : { kind: "signed", token: claims, keys };
     } catch (error) {
       return refused(faultOf(error));
     }
   }
 
   /** Undefined: there are no keys. Rejects with jose's errors. */
-  async #verifySignature(token: string): Promise<JWTPayload | undefined> {
+  async #verifySignature(token: string): Promise<{ readonly payload: JWTPayload; readonly keys: KeySet } | undefined> {
     const keys = await this.keyRing.current();
     if (keys === undefined) return undefined;
     const options = this.#joseOptions();
     try {
-      return await verifyWith(keys, token, options);
+      return { payload: await verifyWith(keys, token, options), keys };
     } catch (error) {
       if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
       const newer = await this.keyRing.newer(keys);
       if (newer === undefined) throw error;
-      return verifyWith(newer, token, options);
+      return { payload: await verifyWith(newer, token, options), keys: newer };
     }
   }
 
@@ -228,7 +233,7 @@ class JwtVerifier implements TokenVerifier {
     };
   }
 
-  #remember(key: string, token: VerifiedToken): void {
+  #remember(key: string, { token, keys }: Signed): void {
     if (this.#cache.size >= maxCached) {
       for (const oldest of this.#cache.keys()) {
         this.#cache.delete(oldest);
@@ -236,7 +241,7 @@ class JwtVerifier implements TokenVerifier {
       }
     }
     const leftMs = token.validUntil - this.#clock.wall();
-    this.#cache.set(key, { token, until: this.#clock.now() + Math.min(cachedMs, leftMs) });
+    this.#cache.set(key, { token, keys, until: this.#clock.now() + Math.min(cachedMs, leftMs) });
   }
 
   #judge(token: VerifiedToken, audience: string | undefined): TokenVerdict {

@@ -1,10 +1,12 @@
 import type { Clock } from "./clock.ts";
 
-export interface RecentMapOptions {
+export interface RecentMapOptions<V> {
   /** The entry that was used least recently makes room. */
   readonly maxSize: number;
   /** An entry that was not used for so long goes, at the next use of another one. */
   readonly idleMs: number;
+  /** Hears of what is forgotten. */
+  readonly onDrop?: (value: V) => void;
   readonly clock: Clock;
 }
 
@@ -16,11 +18,11 @@ interface Entry<V> {
 
 /** A bounded memory of what was in use of late. */
 export class RecentMap<V> {
-  readonly #options: RecentMapOptions;
+  readonly #options: RecentMapOptions<V>;
   /** Least recently used first. */
   readonly #entries = new Map<string, Entry<V>>();
 
-  constructor(options: RecentMapOptions) {
+  constructor(options: RecentMapOptions<V>) {
     this.#options = options;
   }
 
@@ -46,17 +48,26 @@ export class RecentMap<V> {
     if (this.#entries.size > this.#options.maxSize) this.#dropOldest();
   }
 
+  *values(): Generator<V> {
+    for (const { value } of this.#entries.values()) yield value;
+  }
+
   #dropIdle(now: number): void {
-    for (const [key, { usedAt }] of this.#entries) {
-      if (now - usedAt < this.#options.idleMs) return;
-      this.#entries.delete(key);
+    for (const [key, entry] of this.#entries) {
+      if (now - entry.usedAt < this.#options.idleMs) return;
+      this.#drop(key, entry);
     }
   }
 
   #dropOldest(): void {
-    for (const key of this.#entries.keys()) {
-      this.#entries.delete(key);
+    for (const [key, entry] of this.#entries) {
+      this.#drop(key, entry);
       return;
     }
+  }
+
+  #drop(key: string, { value }: Entry<V>): void {
+    this.#entries.delete(key);
+    this.#options.onDrop?.(value);
   }
 }

@@ -19,7 +19,8 @@ const maxTypeBytes = 64;
 export interface EventFacts {
   /** Has a `data` line, empty or not. */
   readonly hasData: boolean;
-  readonly hasId: boolean;
+  /** What it says the last event id is: `empty` takes back the one before, so that a client has none to resume by. */
+  readonly id: "absent" | "empty" | "given";
   /** Clients read the data as a message: the type is absent, empty or `message`. */
   readonly isMessage: boolean;
   /**
@@ -63,7 +64,10 @@ export class EventSplitter {
   #lineType = "";
 
   #hasData = false;
-  #hasId = false;
+  #id: EventFacts["id"] = "absent";
+  /** Of the line in progress, if it is an `id`. */
+  #isIdEmpty = true;
+  #hasNul = false;
   #isCertain = true;
 
   constructor(sink: EventSink) {
@@ -161,8 +165,10 @@ export class EventSplitter {
     const name = this.#name;
     if (name.charCodeAt(0) >= 0x80) this.#isCertain = false;
     this.#field = name === "data" || name === "event" || name === "id" ? name : "other";
-    if (this.#field === "id") this.#hasId = true;
-    else if (this.#field === "event") this.#lineType = "";
+    if (this.#field === "id") {
+      this.#isIdEmpty = true;
+      this.#hasNul = false;
+    } else if (this.#field === "event") this.#lineType = "";
     else if (this.#field === "data") {
       if (this.#hasData) this.#sink.onData(lineBreak);
       this.#hasData = true;
@@ -173,12 +179,17 @@ export class EventSplitter {
     if (this.#field === "data") this.#sink.onData(chunk.subarray(start, end));
     else if (this.#field === "event" && this.#lineType.length <= maxTypeBytes) {
       this.#lineType += chunk.toString("latin1", start, Math.min(end, start + maxTypeBytes + 1));
+    } else if (this.#field === "id") {
+      this.#isIdEmpty = false;
+      this.#hasNul ||= chunk.subarray(start, end).includes(0);
     }
   }
 
   #endLine(): void {
     if (this.#phase === "name") this.#beginValue();
     if (this.#field === "event") this.#type = this.#lineType;
+    // An id with a NUL counts as no line at all.
+    else if (this.#field === "id" && !this.#hasNul) this.#id = this.#isIdEmpty ? "empty" : "given";
     this.#beginLine();
   }
 
@@ -191,10 +202,10 @@ export class EventSplitter {
 
   #endEvent(bytes: Buffer): void {
     const isMessage = this.#type === "" || this.#type === "message";
-    const facts = { hasData: this.#hasData, hasId: this.#hasId, isMessage, isCertain: this.#isCertain };
+    const facts = { hasData: this.#hasData, id: this.#id, isMessage, isCertain: this.#isCertain };
     this.#type = "";
     this.#hasData = false;
-    this.#hasId = false;
+    this.#id = "absent";
     this.#isCertain = true;
     this.#isFresh = true;
     this.#sink.onEvent(bytes, facts);

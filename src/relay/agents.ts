@@ -139,6 +139,12 @@ export class Agents {
     return [...this.#byIssuer.values()].map(({ verifier }) => verifier.keyRing);
   }
 
+  /** Entries of the file, and the principals that have exchanges now. */
+  get summary(): { readonly keys: number; readonly issuers: number; readonly active: number } {
+    const names = new Set([...this.#byHash.values()].map(({ name }) => name));
+    return { keys: names.size, issuers: this.#byIssuer.size, active: this.#counts.size };
+  }
+
   warm(): void {
     for (const { verifier } of this.#byIssuer.values()) verifier.warm();
   }

@@ -2,41 +2,39 @@
 
 const lf = 0x0a;
 const cr = 0x0d;
-const colon = 0x3a;
-const tailBytes = 4;
-/** A stream begins as if a line had just ended. */
-const streamStart = Buffer.from("\n");
+/** As much of a line as tells whether it is an `id`, and an empty one. */
+const longestNoted = 5;
+const idStart = "i".charCodeAt(0);
+const otherLine = "-";
 
 export class EventBoundary {
-  /** The last bytes of the stream so far: enough for a blank line in any spelling (CRLFCRLF), or a cut `\nid`. */
-  #tail: Buffer = streamStart;
+  /** The first bytes of the line in progress, `otherLine` if it is certainly no `id`. */
+  #line = "";
+  /** The last byte was a CR: a LF now belongs to it. */
+  #isAfterCr = false;
+  #isAtBoundary = true;
+  #hasNul = false;
+  /** What the event in progress makes of the last event id; undefined: nothing. */
+  #eventHasId: boolean | undefined = undefined;
   #hasId = false;
 
-  /** Whether any line so far was an `id` field: the client can resume what it lost. */
+  /**
+   * Whether the events so far left the client with an event id: it can resume what it lost. An empty id takes back the one
+   * before, one with a NUL counts as none (HTML standard, "interpreting an event stream").
+   */
   get hasId(): boolean {
     return this.#hasId;
   }
 
   /** Whether the stream stands between two events: at its start, or after a blank line. */
   get isAtBoundary(): boolean {
-    const tail = this.#tail;
-    let end = tail.length;
-    if (tail[end - 1] === lf) {
-      end -= 1;
-      if (end > 0 && tail[end - 1] === cr) end -= 1;
-    } else if (tail[end - 1] === cr) {
-      end -= 1;
-    } else {
-      return false;
-    }
-    return end === 0 || tail[end - 1] === lf || tail[end - 1] === cr;
+    return this.#isAtBoundary;
   }
 
   /** How many bytes of `chunk`, which comes next, lead to the first place between two events; undefined: there is none in it. */
   nextIn(chunk: Buffer): number | undefined {
-    const last = this.#tail[this.#tail.length - 1];
-    let isLineStart = last === lf || last === cr;
-    let isAfterCr = last === cr;
+    let isLineStart = this.#line === "";
+    let isAfterCr = this.#isAfterCr;
     for (let i = 0; i < chunk.length; i += 1) {
       const byte = chunk[i];
       const isSecondHalf = byte === lf && isAfterCr;
@@ -49,30 +47,52 @@ export class EventBoundary {
     return undefined;
   }
 
-  /** Takes note of `chunk`; keeps a copy of its last bytes only. */
+  /** Takes note of `chunk`; keeps none of it. */
   push(chunk: Buffer): void {
-    if (!this.#hasId) this.#findId(chunk);
-    if (chunk.length >= tailBytes) this.#tail = Buffer.from(chunk.subarray(chunk.length - tailBytes));
-    else this.#tail = Buffer.concat([this.#tail, chunk]).subarray(-tailBytes);
+    let at = this.#isAfterCr && chunk[0] === lf ? 1 : 0;
+    if (chunk.length > 0) this.#isAfterCr = false;
+    let nextLf = -1;
+    let nextCr = -1;
+    while (at < chunk.length) {
+      // Each kind of break is searched for once: a chunk without any of one kind would be read anew for every line.
+      if (nextLf < at) nextLf = positionOf(lf, chunk, at);
+      if (nextCr < at) nextCr = positionOf(cr, chunk, at);
+      const end = Math.min(nextLf, nextCr);
+      if (end > at) this.#readLine(chunk, at, end);
+      if (end === chunk.length) return;
+      this.#endLine();
+      at = end + 1;
+      if (end !== nextCr) continue;
+      if (at === chunk.length) this.#isAfterCr = true;
+      else if (at === nextLf) at += 1;
+    }
   }
 
-  #findId(chunk: Buffer): void {
-    // A field name may be cut by the chunk's edge: look at the seam as one piece.
-    this.#hasId =
-      hasIdLine(Buffer.concat([this.#tail, chunk.subarray(0, tailBytes)])) ||
-      (chunk.length > tailBytes && hasIdLine(chunk));
+  #readLine(chunk: Buffer, start: number, end: number): void {
+    this.#isAtBoundary = false;
+    if (this.#line === "" && chunk[start] !== idStart) this.#line = otherLine;
+    if (this.#line === otherLine) return;
+    const missing = longestNoted - this.#line.length;
+    if (missing > 0) this.#line += chunk.toString("latin1", start, Math.min(end, start + missing));
+    this.#hasNul ||= chunk.subarray(start, end).includes(0);
+  }
+
+  #endLine(): void {
+    const line = this.#line;
+    if (line === "") {
+      this.#isAtBoundary = true;
+      this.#hasId = this.#eventHasId ?? this.#hasId;
+      this.#eventHasId = undefined;
+    } else if ((line === "id" || line.startsWith("id:")) && !this.#hasNul) {
+      this.#eventHasId = line !== "id" && line !== "id:" && line !== "id: ";
+    }
+    this.#line = "";
+    this.#hasNul = false;
   }
 }
 
-/** An `id` field with or without a value (HTML standard, "interpreting an event stream"). */
-function hasIdLine(bytes: Buffer): boolean {
-  return hasAfter(bytes, "\nid") || hasAfter(bytes, "\rid");
-}
-
-function hasAfter(bytes: Buffer, needle: string): boolean {
-  for (let at = bytes.indexOf(needle, 0, "latin1"); at >= 0; at = bytes.indexOf(needle, at + 1, "latin1")) {
-    const next = bytes[at + needle.length];
-    if (next === colon || next === lf || next === cr) return true;
-  }
-  return false;
+/** Of the first such byte from `at` on; the chunk's length when there is none. */
+function positionOf(byte: number, chunk: Buffer, at: number): number {
+  const found = chunk.indexOf(byte, at);
+  return found < 0 ? chunk.length : found;
 }

@@ -7,29 +7,30 @@
  * 3. An agent that leaves resets its stream at once; a stream that dies answers its agent at once.
  */
 
-import { readBearer } from "../identity/index.ts";
-import { headerValue, Secret, type Timer } from "../lib/index.ts";
+import { headerValue, type Timer } from "../lib/index.ts";
 import { type AgentErrorKind, agentErrorAnswer, errorAnswer, resetErrorKind } from "../mcp/index.ts";
 import {
   type ExchangeMethod,
   type Head,
   isNotProcessed,
-  type Open,
   type Reset,
   type ResetCode,
   type StreamSink,
   type TunnelSession,
   type TunnelStream,
 } from "../tunnel/index.ts";
+import { instanceOf } from "./affinity.ts";
 import type { Agent } from "./agents.ts";
 import { type AgentRequest, type AgentResponse, type BodyOwner, finishRequest, listenToBody } from "./answer.ts";
 import { requestTimeout } from "./client-error.ts";
 import type { AgentConnection, LiveExchange } from "./connection.ts";
 import type { Flusher } from "./flusher.ts";
+import { openOf } from "./open.ts";
 import type { RelayDeps, RelayLimits, RelayTimeouts } from "./options.ts";
 import type { RequestHeaders } from "./request-headers.ts";
 import { type CreditOwner, Response } from "./response.ts";
 import { readResponseHead } from "./response-headers.ts";
+import type { RelayTally } from "./tally.ts";
 import type { Tunnel, Waiter } from "./tunnels.ts";
 
 /** What all exchanges of a relay share. */
@@ -37,6 +38,7 @@ export interface ExchangeContext extends RelayDeps {
   readonly limits: RelayLimits;
   readonly timeouts: RelayTimeouts;
   readonly flusher: Flusher;
+  readonly tally: RelayTally;
 }
 
 /** A request that was judged: it may use this server. */
@@ -88,6 +90,8 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   #kept: Buffer[] | undefined = undefined;
   #isReplayable = true;
 
+  /** The gateway process that the MCP session is with; undefined: any will do. */
+  #instance: string | undefined;
   #tries = 0;
   #tried: readonly TunnelSession[] = noSessions;
   #retryUntil = Number.POSITIVE_INFINITY;
@@ -103,15 +107,21 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   constructor(context: ExchangeContext, request: JudgedRequest) {
     this.#context = context;
     this.#request = request;
+    this.#instance = instanceOf(request.headers.forwarded);
     this.#response = new Response(request.res, context.flusher, this);
   }
 
   start(): void {
-    const { agent, connection, tunnel, server } = this.#request;
+    const { agent, connection } = this.#request;
     agent.openStreams += 1;
     connection.exchanges.add(this);
-    if (tunnel.pick(server, noSessions) === undefined) this.#holdOrGiveUp(true);
+    if (this.#pick() === undefined) this.#holdOrGiveUp(true);
     else this.#receive();
+  }
+
+  #pick(): TunnelSession | undefined {
+    const { tunnel, server } = this.#request;
+    return tunnel.pick(server, this.#tried, this.#instance);
   }
 
   #receive(): void {
@@ -165,20 +175,19 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
 
   /** Tries gateways until one takes the stream, at most three; then waits for another, or gives up. */
   #open(): void {
-    const { tunnel, server } = this.#request;
     const refusal = this.#lostRight();
     if (refusal !== undefined) {
       this.#refuse(refusal);
       return;
     }
     while (this.#tries < maxTries && this.#context.clock.now() < this.#retryUntil) {
-      const session = tunnel.pick(server, this.#tried);
+      const session = this.#pick();
       if (session === undefined) {
         this.#holdOrGiveUp(true);
         return;
       }
       this.#tries += 1;
-      const opened = session.openStream(this.#openFrame(session), this);
+      const opened = session.openStream(openOf(this.#request, session, this.#context.timeouts.firstByteMs), this);
       if (!("code" in opened)) {
         this.#session = session;
         this.#stream = opened;
@@ -209,26 +218,6 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
     this.#tried = [...this.#tried, session];
   }
 
-  #openFrame(session: TunnelSession): Open {
-    const { res, agent, server, method, headers, hasBody } = this.#request;
-    return {
-      server,
-      method,
-      headers: headers.forwarded,
-      hasBody,
-      deadlineMs: this.#context.timeouts.firstByteMs,
-      requestId: res.requestId,
-      principal: agent.principal,
-      ...(session.carriesAgentTokens ? { agentToken: this.#agentToken() } : {}),
-    };
-  }
-
-  /** For a gateway that checks again who calls; it travels in no header and stands in no log. */
-  #agentToken(): Secret | undefined {
-    const bearer = readBearer(this.#request.headers.authorization);
-    return bearer === undefined ? undefined : new Secret(bearer);
-  }
-
   #sendKept(stream: TunnelStream): void {
     let hasRoom = true;
     for (const chunk of this.#kept ?? noBody) hasRoom = stream.write(chunk);
@@ -252,13 +241,22 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
       this.#giveUp();
       return;
     }
-    this.#holdTimer = this.#context.clock.after(this.#holdUntil - now, () => this.#giveUp());
+    this.#holdTimer = this.#context.clock.after(this.#holdUntil - now, () => this.#heldLong());
     tunnel.wait(this);
   }
 
   onSession(): void {
-    const { tunnel, server } = this.#request;
-    if (this.#isOver || tunnel.pick(server, this.#tried) === undefined) return;
+    if (!this.#isOver && this.#pick() !== undefined) this.#goOn();
+  }
+
+  /** Any other gateway says that it does not know the MCP session, so that the agent begins a new one. */
+  #heldLong(): void {
+    this.#instance = undefined;
+    if (this.#pick() === undefined) this.#giveUp();
+    else this.#goOn();
+  }
+
+  #goOn(): void {
     this.#stopWaiting();
     if (this.#isReceiving) this.#open();
     else this.#receive();
@@ -429,7 +427,8 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   #finish(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    const { agent, connection, req, hasBody } = this.#request;
+    const { agent, connection, req, res, hasBody } = this.#request;
+    this.#context.tally.answered(res.headersSent ? res.statusCode : 0);
     agent.openStreams -= 1;
     connection.exchanges.delete(this);
     if (this.#holdTimer !== undefined) this.#stopWaiting();

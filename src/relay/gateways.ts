@@ -31,7 +31,7 @@ interface JwtEntry {
 export class Gateways {
   readonly #deps: RelayDeps;
   readonly #keyRings: KeyRings;
-  readonly #upgradesPerMinute: number;
+  #upgradesPerMinute: number;
   #byHash: ReadonlyMap<string, GatewayCredential> = new Map();
   #tokens = new KeyTable<GatewayCredential>("tunnel", []);
   #byIssuer: ReadonlyMap<string, JwtEntry> = new Map();
@@ -67,6 +67,11 @@ export class Gateways {
       if (verdict.kind === "unavailable") answer = verdict;
     }
     return answer;
+  }
+
+  changeUpgrades(perMinute: number): void {
+    this.#upgradesPerMinute = perMinute;
+    for (const { upgrades } of this.#credentials()) upgrades.changeRate(perMinute);
   }
 
   /** As `Agents.plan`. */

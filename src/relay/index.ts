@@ -1,2 +1,3 @@
+export { relayMetrics } from "./metrics.ts";
 export type { RelayOptions } from "./options.ts";
-export { createRelay, type Relay, type ReloadOptions } from "./relay.ts";
+export { createRelay, fixedLimits, type Relay, type RelayStatus, type ReloadOptions } from "./relay.ts";

@@ -91,9 +91,13 @@ export class Ingress {
     });
     // Beyond a count Node drops headers in silence, Authorization too; ours is `limits.headerCount`.
     this.server.maxHeadersCount = 0;
-    // The last resort, before the process runs out of descriptors: gateways need room beside agents that are told 503.
-    this.server.maxConnections = 2 * limits.connections + gatewayConnections;
+    this.changeConnections(limits.connections);
     this.#listen(context.clock);
+  }
+
+  /** The last resort, before the process runs out of descriptors: gateways need room beside agents that are told 503. */
+  changeConnections(connections: number): void {
+    this.server.maxConnections = 2 * connections + gatewayConnections;
   }
 
   #listen(clock: Clock): void {
@@ -222,6 +226,7 @@ export class Ingress {
   }
 
   #refuseStranger(arrival: Arrival, route: BelowRoute, tunnel: Tunnel | undefined): void {
+    this.#context.tally.authFailures += 1;
     this.#refuse(arrival, unauthorized(this.hosts.publicUrl, tunnel, route.server));
   }
 
@@ -308,6 +313,7 @@ export class Ingress {
   #answer(arrival: Arrival, answer: Answer): void {
     const { req, res, connection, hasBody } = arrival;
     this.#context.logger.debug("request refused", { requestId: res.requestId, status: answer.status });
+    this.#context.tally.answered(answer.status);
     sendAnswer(res, answer);
     finishRequest(req, hasBody, connection, this.#context.clock);
   }

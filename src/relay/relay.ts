@@ -10,9 +10,16 @@ import type { ExchangeContext } from "./exchange.ts";
 import { Flusher } from "./flusher.ts";
 import { HostRules } from "./hosts.ts";
 import { Ingress } from "./ingress.ts";
-import { defaultRelayLimits, defaultRelayTimeouts, type RelayDeps, type RelayOptions } from "./options.ts";
+import {
+  defaultRelayLimits,
+  defaultRelayTimeouts,
+  type RelayDeps,
+  type RelayLimits,
+  type RelayOptions,
+} from "./options.ts";
 import { withoutUpgrade } from "./other-upgrade.ts";
 import { isName } from "./route.ts";
+import { RelayTally } from "./tally.ts";
 import { Tunnel } from "./tunnels.ts";
 import { UpgradeDoor } from "./upgrade.ts";
 
@@ -23,6 +30,7 @@ export interface RelayStatus {
   readonly connections: number;
   readonly exchanges: number;
   readonly tunnels: readonly TunnelStatus[];
+  readonly counts: RelayTally;
 }
 
 export interface TunnelStatus {
@@ -39,6 +47,8 @@ export interface TunnelStatus {
     readonly echoAgeMs: number | undefined;
   }[];
   readonly waiting: number;
+  /** Entries by key and by issuer, and the principals that have exchanges now. */
+  readonly agents: { readonly keys: number; readonly issuers: number; readonly active: number };
 }
 
 export interface Relay {
@@ -49,8 +59,9 @@ export interface Relay {
   /** Ends everything now. Safe twice. */
   close(): Promise<void>;
   /**
-   * Takes up who may call and dial, `publicUrl`, and the allowed hosts and origins; whatever else differs needs a new relay. All
-   * of it or, when it throws, nothing. Keys that are there no more end their sessions (GOAWAY with REVOKED) and their event
+   * Takes up who may call and dial, `publicUrl`, the allowed hosts and origins, and the limits but `fixedLimits`; whatever else
+   * differs needs a new relay. All of it or, when it throws, nothing. `streamsPerConnection` holds for sessions that come from
+   * now on. Keys that are there no more end their sessions (GOAWAY with REVOKED) and their event
    * streams; what has not changed goes on.
    */
   reload(options: ReloadOptions): void;
@@ -60,7 +71,10 @@ export interface Relay {
 }
 
 /** What can change while a relay runs. */
-export type ReloadOptions = Pick<RelayOptions, "publicUrl" | "allowedHosts" | "allowedOrigins" | "tunnels">;
+export type ReloadOptions = Pick<RelayOptions, "publicUrl" | "allowedHosts" | "allowedOrigins" | "tunnels" | "limits">;
+
+/** Of a server's own parser: they stay as they were at its start. */
+export const fixedLimits = ["headerBytes"] as const satisfies readonly (keyof RelayLimits)[];
 
 /** Throws when a name, a hash or `publicUrl` is malformed. */
 export function createRelay(options: RelayOptions, deps: RelayDeps): Relay {
@@ -74,8 +88,9 @@ const idleLookMs = 25;
 
 class RelayNode implements Relay {
   readonly #options: RelayOptions;
-  readonly #context: ExchangeContext;
+  readonly #context: Omit<ExchangeContext, "limits"> & { limits: RelayLimits };
   readonly #keyRings: KeyRings;
+  readonly #tally = new RelayTally();
   readonly #tunnels = new Map<string, Tunnel>();
   readonly #door: UpgradeDoor;
   readonly #ingress: Ingress;
@@ -88,12 +103,12 @@ class RelayNode implements Relay {
     this.#options = options;
     const limits = { ...defaultRelayLimits, ...options.limits };
     const timeouts = { ...defaultRelayTimeouts, ...options.timeouts };
-    this.#context = { ...deps, limits, timeouts, flusher: new Flusher() };
+    this.#context = { ...deps, limits, timeouts, flusher: new Flusher(), tally: this.#tally };
     this.#keyRings = new KeyRings(deps);
     this.#planTunnels(options.tunnels)();
     const hosts = createHosts(options);
     const node = { id: "relay", software: "postern", ...options.node, instance: randomUUID() };
-    this.#door = new UpgradeDoor({ ...deps, hosts, tunnels: this.#tunnels, limits, node });
+    this.#door = new UpgradeDoor({ ...deps, hosts, tunnels: this.#tunnels, limits, node, tally: this.#tally });
     this.#ingress = new Ingress(this.#context, {
       hosts,
       tunnels: this.#tunnels,
@@ -158,8 +173,18 @@ class RelayNode implements Relay {
     change();
     this.#ingress.hosts = hosts;
     this.#door.hosts = hosts;
+    this.#changeLimits({ ...this.#context.limits, ...options.limits });
     this.#forgetKeyRings();
     this.#warm();
+  }
+
+  #changeLimits(wanted: RelayLimits): void {
+    const { headerBytes } = this.#context.limits;
+    const limits = { ...wanted, headerBytes };
+    this.#context.limits = limits;
+    this.#door.limits = limits;
+    this.#ingress.changeConnections(limits.connections);
+    for (const { gateways } of this.#tunnels.values()) gateways.changeUpgrades(limits.upgradesPerMinute);
   }
 
   /** As `Tunnel.plan`, for all of them. */
@@ -280,6 +305,7 @@ class RelayNode implements Relay {
       connections: this.#ingress.connections.size,
       exchanges: this.#exchangeCount(),
       tunnels: [...this.#tunnels.values()].map((tunnel) => tunnelStatus(tunnel, now)),
+      counts: this.#tally,
     };
   }
 
@@ -304,5 +330,5 @@ function tunnelStatus(tunnel: Tunnel, now: number): TunnelStatus {
     streams: session.openStreamCount,
     echoAgeMs: session.lastEchoAt === undefined ? undefined : now - session.lastEchoAt,
   }));
-  return { name: tunnel.name, sessions, waiting: tunnel.waiterCount };
+  return { name: tunnel.name, sessions, waiting: tunnel.waiterCount, agents: tunnel.agents.summary };
 }

@@ -6,7 +6,8 @@
  * 3. Only `end()` makes an answer look complete (DESIGN, invariant 8).
  * 4. Credit goes back only for bytes that the agent's socket has taken.
  */
-import { type AgentErrorKind, type Answer, agentErrors, errorEvent } from "../mcp/index.ts";
+import { headerValue } from "../lib/index.ts";
+import { type AgentErrorKind, type Answer, agentErrors, eraOf, errorEvent } from "../mcp/index.ts";
 import { type AgentResponse, pushCommonHeaders, sendAnswer } from "./answer.ts";
 import { EventBoundary } from "./event-boundary.ts";
 import type { Flusher } from "./flusher.ts";
@@ -92,13 +93,18 @@ export class Response {
     this.#state = "over";
     if (boundary === undefined) {
       this.#cut();
-    } else if (boundary.hasId || this.#rpcId === undefined) {
+    } else if (this.#rpcId === undefined || (boundary.hasId && this.#canResume)) {
       if (isBetween) this.#res.end();
       else this.#cut();
     } else {
       if (!isBetween) this.#res.write(truncatedEvent);
       this.#res.end(errorEvent(agentErrors[kind], { idText: this.#rpcId, requestId: this.#res.requestId }));
     }
+  }
+
+  /** From 2026-07-28 on there is no resumption, whatever ids a server sends: the client would wait for its timeout. */
+  get #canResume(): boolean {
+    return eraOf(undefined, headerValue(this.#res.req.rawHeaders, "mcp-protocol-version")) === "legacy";
   }
 
   /** Whether it is an event stream that has begun to leave and stands between two events. */

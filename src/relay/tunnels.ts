@@ -7,7 +7,7 @@
  * 3. No session outlives the credential that it came with, be it that it expires or that a reload takes it away.
  */
 import { KeyRings, type VerifiedToken } from "../identity/index.ts";
-import type { TunnelSession } from "../tunnel/index.ts";
+import type { SessionEnd, TunnelSession } from "../tunnel/index.ts";
 import { Agents } from "./agents.ts";
 import { type GatewayCredential, Gateways } from "./gateways.ts";
 import type { RelayDeps, RelayTimeouts, TunnelOptions } from "./options.ts";
@@ -33,6 +33,16 @@ export interface Waiter {
 const replacedBy = "a newer connection of the same gateway, id and slot";
 /** A gateway chooses the names that it advertises, and how often it comes and goes. */
 const maxRemembered = 4_096;
+/** Ends after which the same process dials again. After a SHUTDOWN it is gone, and so are its MCP sessions. */
+const comesBack: ReadonlySet<SessionEnd["reason"]> = new Set<SessionEnd["reason"]>([
+  "LOST",
+  "MAX_AGE",
+  "REBALANCE",
+  "AUTH_EXPIRED",
+  "PROTOCOL_ERROR",
+  "FLOW_CONTROL_ERROR",
+  "INTERNAL",
+]);
 
 export class Tunnel {
   readonly name: string;
@@ -43,6 +53,8 @@ export class Tunnel {
   readonly #sessions = new Map<string, RegisteredSession>();
   /** When a server was last served by a session that is gone. */
   readonly #lastServed = new Map<string, number>();
+  /** Gateway processes whose session was lost, by its place: they are likely to dial again, and hold the MCP sessions of agents. */
+  readonly #lost = new Map<string, { readonly instance: string; readonly at: number }>();
   readonly #waiters = new Set<Waiter>();
   readonly #credentials = new WeakMap<TunnelSession, GatewayCredential>();
 
@@ -99,8 +111,10 @@ export class Tunnel {
     this.#sessions.set(key, { gateway, session });
     if (old?.session.isAccepting === false) this.#letLeave(`leaving ${key}`, old);
     else old?.session.terminate("REPLACED", replacedBy);
+    this.#lost.delete(key);
     this.#log("tunnel connected", gateway, session);
     void session.ended.then((end) => {
+      if (comesBack.has(end.reason) && this.#sessions.get(key)?.session === session) this.#noteLost(key, session);
       this.#remove(session);
       this.#deps.logger.info("tunnel ended", {
         tunnel: this.name,
@@ -146,19 +160,45 @@ export class Tunnel {
     }
   }
 
-  /** The least busy session that advertises `server` and takes new streams, leaving out those in `tried`. */
-  pick(server: string, tried: readonly TunnelSession[]): TunnelSession | undefined {
+  #noteLost(key: string, session: TunnelSession): void {
+    const now = this.#deps.clock.now();
+    for (const [other, { at }] of this.#lost) if (now - at > this.#recentMs) this.#lost.delete(other);
+    if (this.#lost.size < maxRemembered) this.#lost.set(key, { instance: session.peer.instance, at: now });
+  }
+
+  /**
+   * The least busy session that advertises `server` and takes new streams, leaving out those in `tried`. `instance`: of no other
+   * gateway process than this one, as long as it is here or likely to be back.
+   */
+  pick(server: string, tried: readonly TunnelSession[], instance?: string): TunnelSession | undefined {
+    const only = instance !== undefined && this.#belongsTo(server, instance) ? instance : undefined;
     let best: TunnelSession | undefined;
     for (const { session } of this.#sessions.values()) {
+      if (only !== undefined && session.peer.instance !== only) continue;
       if (!session.isAccepting || (best !== undefined && session.openStreamCount >= best.openStreamCount)) continue;
       if (session.servers.includes(server) && !tried.includes(session)) best = session;
     }
     return best;
   }
 
-  /** Whether some gateway takes new streams, for whatever server. */
+  #belongsTo(server: string, instance: string): boolean {
+    for (const { session } of this.#sessions.values()) {
+      if (session.peer.instance === instance && session.servers.includes(server)) return true;
+    }
+    const now = this.#deps.clock.now();
+    for (const lost of this.#lost.values()) {
+      if (lost.instance === instance && now - lost.at <= this.#recentMs) return true;
+    }
+    return false;
+  }
+
+  /**
+   * Whether some gateway takes new streams, for whatever server. One that serves none, such as `postern doctor`, must not turn
+   * "the gateway is away" into "there is no such server".
+   */
   get isConnected(): boolean {
-    for (const { session } of this.#sessions.values()) if (session.isAccepting) return true;
+    for (const { session } of this.#sessions.values())
+      if (session.isAccepting && session.servers.length > 0) return true;
     return false;
   }
 

@@ -7,12 +7,14 @@ import type { AgentRequest } from "./answer.ts";
 import type { GatewayCredential } from "./gateways.ts";
 import type { HostRules } from "./hosts.ts";
 import type { RelayDeps, RelayLimits } from "./options.ts";
+import type { RelayTally, UpgradeRefusal } from "./tally.ts";
 import type { Tunnel } from "./tunnels.ts";
 
 export interface UpgradeOptions extends RelayDeps {
   readonly hosts: HostRules;
   readonly tunnels: ReadonlyMap<string, Tunnel>;
   readonly limits: RelayLimits;
+  readonly tally: RelayTally;
   readonly node: { readonly id: string; readonly instance: string; readonly software: string };
 }
 
@@ -30,18 +32,21 @@ const keysRetryMs = 5_000;
 export class UpgradeDoor {
   isDraining = false;
   readonly #options: UpgradeOptions;
-  /** A reload may change them. */
+  /** A reload may change both. */
   hosts: HostRules;
+  limits: RelayLimits;
 
   constructor(options: UpgradeOptions) {
     this.#options = options;
     this.hosts = options.hosts;
+    this.limits = options.limits;
   }
 
   /** Call in the tick of the 'upgrade' event: until then an error of the socket would have no listener. */
   onUpgrade(req: AgentRequest, socket: Duplex, head: Buffer): void {
     socket.on("error", () => socket.destroy());
     if (!this.#isOurHost(req)) {
+      this.#count("host");
       this.#refuse(socket, 403, "Host or Origin not allowed");
       return;
     }
@@ -53,20 +58,31 @@ export class UpgradeDoor {
   #onAdmitted(req: AgentRequest, socket: Duplex, head: Buffer, admitted: Admitted | "unavailable" | undefined): void {
     if (socket.destroyed) return;
     if (admitted === undefined || (admitted !== "unavailable" && admitted.gateway.isRevoked)) {
+      this.#count("auth");
       this.#refuse(socket, 401, "Unauthorized");
       return;
     }
     if (admitted === "unavailable") {
+      this.#count("unavailable");
       refuseUpgrade(socket, 503, { title: "Cannot verify the token at the moment" }, keysRetryMs / 1000);
       return;
     }
     if (this.isDraining) {
+      this.#count("unavailable");
       this.#refuse(socket, 503, "Relay is shutting down", { ...admitted, retryMs: drainRetryMs });
       return;
     }
     const retryMs = admitted.gateway.upgrades.take();
-    if (retryMs > 0) this.#refuse(socket, 429, "Too many upgrades", { ...admitted, retryMs });
-    else this.#accept(req, socket, head, admitted);
+    if (retryMs > 0) {
+      this.#count("rate");
+      this.#refuse(socket, 429, "Too many upgrades", { ...admitted, retryMs });
+    } else {
+      this.#accept(req, socket, head, admitted);
+    }
+  }
+
+  #count(reason: UpgradeRefusal): void {
+    this.#options.tally.refusedUpgrades[reason] += 1;
   }
 
   /** Strangers are logged at debug only: they must not be able to fill the log. */
@@ -109,7 +125,8 @@ export class UpgradeDoor {
   }
 
   #accept(req: AgentRequest, socket: Duplex, head: Buffer, { tunnel, gateway, token }: Admitted): void {
-    const { clock, random, logger, limits, node } = this.#options;
+    const { clock, random, logger, node } = this.#options;
+    const { limits } = this;
     void acceptTunnel({
       req,
       socket,
@@ -125,8 +142,11 @@ export class UpgradeDoor {
         return { kind: "refuse", reason: "REBALANCE", detail: "this credential has too many connections" };
       },
     }).then((outcome) => {
-      if (outcome.kind === "session") tunnel.add(gateway.name, outcome.session, { credential: gateway, token });
-      else {
+      if (outcome.kind === "session") {
+        this.#options.tally.tunnelsConnected += 1;
+        tunnel.add(gateway.name, outcome.session, { credential: gateway, token });
+      } else {
+        this.#count("hello");
         logger.warn("tunnel refused", {
           tunnel: tunnel.name,
           gateway: gateway.name,

@@ -1,4 +1,5 @@
 import pino from "pino";
+import { concealSecrets } from "../lib/index.ts";
 
 /**
  * The only values a log line may carry. A field that is not named here cannot be logged: that is how no header, body
@@ -32,6 +33,8 @@ export interface LogFields {
   readonly store?: string;
   readonly path?: string;
   readonly field?: string;
+  /** Places in the code, innermost first. */
+  readonly frames?: string;
 }
 
 export interface Logger {
@@ -72,6 +75,7 @@ const fieldNames: ReadonlySet<string> = new Set<keyof LogFields>([
   "store",
   "path",
   "field",
+  "frames",
 ]);
 const maxTextLength = 2048;
 
@@ -101,7 +105,10 @@ function wrap(base: pino.Logger): Logger {
   };
 }
 
-/** JSON lines to `destination`, one per event; levels as words, time as ISO 8601. */
+/**
+ * JSON lines to `destination`, one per event; levels as words, time as ISO 8601. Each line is searched for every secret that
+ * lives in this process before it leaves: the fields should hold none, and this is for the day when one does.
+ */
 export function createLogger(options: {
   readonly level: LogLevel;
   readonly destination: { write(line: string): void };
@@ -115,7 +122,7 @@ export function createLogger(options: {
         formatters: { level: (label) => ({ level: label }) },
         serializers: {},
       },
-      options.destination,
+      { write: (line: string) => options.destination.write(concealSecrets(line)) },
     ),
   );
 }

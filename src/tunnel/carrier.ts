@@ -5,8 +5,11 @@
 export interface Carrier {
   /** Who hears from now on. Nothing is delivered before the first call, which must come in the tick of construction. */
   listen(listener: CarrierListener): void;
-  /** Takes one message. The caller leaves its bytes alone afterwards. A no-op once closed. */
+  /** Takes one message. The caller leaves its bytes alone until `bufferedBytes` is 0. A no-op once closed. */
   send(message: Buffer): void;
+  /** What is sent from here to `uncork` leaves in one write. Calls do not nest. */
+  cork(): void;
+  uncork(): void;
   /** Bytes taken but not yet handed to the kernel. */
   readonly bufferedBytes: number;
   /** Messages taken but not yet reported by `onSent`. */

@@ -2,7 +2,7 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import { connect as connectTcp, isIP, type NetConnectOpts, type Socket } from "node:net";
 import { type ConnectionOptions, connect as connectTls, rootCertificates } from "node:tls";
 import { type ClientOptions, WebSocket } from "ws";
-import type { Clock, Secret, Timer } from "../lib/index.ts";
+import { type Clock, guardedLookup, hostRefusal, type Secret, type Timer } from "../lib/index.ts";
 import type { Carrier } from "./carrier.ts";
 import { tunnelNameHeader, tunnelPath, tunnelSubprotocol } from "./options.ts";
 import { WsCarrier, wsOptions } from "./ws-carrier.ts";
@@ -50,6 +50,7 @@ export function parseTunnelUrl(text: string): URL | string {
   if (url.username !== "" || url.password !== "" || url.search !== "" || url.hash !== "") {
     return "the relay's URL has no user, query or fragment";
   }
+  if (hostRefusal("pinned", url.hostname) !== undefined) return "the relay's URL leads to a cloud's metadata service";
   url.pathname = `${url.pathname.replace(/\/+$/, "")}${tunnelPath}`;
   return url;
 }
@@ -99,9 +100,10 @@ class Attempt {
 
   #connect(to: NetConnectOpts): Socket {
     const isSecure = this.#options.url.protocol === "wss:";
-    const socket = isSecure
-      ? connectTls(this.#tlsOptions(to))
-      : connectTcp({ ...to, path: undefined } as NetConnectOpts);
+    // Nothing else of `to`: it holds the token's header, and Node prints what it is given here under NODE_DEBUG.
+    const { host, port } = to as { readonly host: string; readonly port: number };
+    const address = { host, port, lookup: guardedLookup("pinned") };
+    const socket = isSecure ? connectTls({ ...address, ...this.#tlsOptions(host) }) : connectTcp(address);
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.once("connect", () => {
@@ -112,17 +114,14 @@ class Attempt {
     return socket;
   }
 
-  #tlsOptions(to: NetConnectOpts): ConnectionOptions {
-    const { host } = to as { readonly host?: string };
+  #tlsOptions(host: string): ConnectionOptions {
     const { ca } = this.#options;
     return {
-      ...to,
-      path: undefined,
-      servername: host === undefined || isIP(host) !== 0 ? "" : host,
+      servername: isIP(host) === 0 ? host : "",
       ALPNProtocols: ["http/1.1"],
       // `ca` replaces the bundled roots, so they are given as well.
       ...(ca === undefined ? {} : { ca: [...rootCertificates, ca] }),
-    } as ConnectionOptions;
+    };
   }
 
   #enter(phase: "tls" | "upgrade"): void {

@@ -13,7 +13,7 @@ import {
   type TunnelLimits,
 } from "./options.ts";
 import { Session } from "./session.ts";
-import type { StreamHandler, TunnelSession } from "./types.ts";
+import type { Leave, StreamHandler, TunnelSession } from "./types.ts";
 
 /** The gateway's end of a dial: connect, upgrade, HELLO, WELCOME. One attempt; trying again is the supervisor's. */
 
@@ -73,6 +73,8 @@ export type DialOutcome =
 
 /** The gateway's end of a session. */
 export interface GatewaySession extends TunnelSession {
+  /** Settles when the relay says GOAWAY and lets open streams go on; stays open where the session just ends. Never rejects. */
+  readonly leaving: Promise<Leave>;
   /** Replaces the advertised server names. */
   advertise(servers: readonly string[]): void;
 }

@@ -21,6 +21,7 @@ export {
   type GoAwayReason,
   type Head,
   isNotProcessed,
+  type Leave,
   type Open,
   type Principal,
   type Reset,

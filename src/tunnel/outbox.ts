@@ -27,7 +27,8 @@ const slabBytes = 65_536;
 const noBytes = Buffer.alloc(0);
 /**
  * Where messages are packed, one after the other; a full slab lives as long as the last message in it. All sessions share it
- * as they would share Node's own buffer pool: packing runs to its end in one go, and an idle session holds nothing.
+ * as they would share Node's own buffer pool: packing and handing over run to their end in one go, and an idle session holds
+ * nothing.
  */
 const slab = { bytes: noBytes, used: 0 };
 /** Less room than this at the end of a slab is given up. */
@@ -201,11 +202,27 @@ export class Outbox {
   }
 
   #flush(): void {
-    while (!this.#isClosed && this.#hasWork() && this.#carrier.bufferedBytes <= maxCarrierBytes) {
-      this.#pack();
-      this.#tellDrained();
-    }
+    while (this.#maySend()) this.#sendInOneWrite();
     if (!this.#isClosed) this.#onFlushed();
+  }
+
+  #sendInOneWrite(): void {
+    const { bytes, used } = slab;
+    this.#carrier.cork();
+    try {
+      while (this.#maySend()) {
+        this.#pack();
+        this.#tellDrained();
+      }
+    } finally {
+      this.#carrier.uncork();
+    }
+    // The kernel has a copy of it all, so the room can be had again; it is in the processor's cache besides.
+    if (this.#carrier.bufferedBytes === 0) slab.used = slab.bytes === bytes ? used : 0;
+  }
+
+  #maySend(): boolean {
+    return !this.#isClosed && this.#hasWork() && this.#carrier.bufferedBytes <= maxCarrierBytes;
   }
 
   #tellDrained(): void {

@@ -181,7 +181,7 @@ export function readOpen(members: Members): Open {
       kind: text(principal["kind"]) as Open["principal"]["kind"],
       claims: object(principal["claims"]),
     },
-    ...(agentToken === undefined ? {} : { agentToken: new Secret(text(agentToken)) }),
+    ...(agentToken === undefined ? {} : { agentToken: new Secret(text(agentToken), "passing") }),
   };
 }
 

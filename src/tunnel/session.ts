@@ -1,6 +1,7 @@
 import type { Carrier, CarrierListener } from "./carrier.ts";
 import { ReceiveCredit, SendCredit } from "./credit.ts";
 import { decodeFrame } from "./decode.ts";
+import { deferred } from "./deferred.ts";
 import { beginDrain, type Drain } from "./drain.ts";
 import { Echoes } from "./echo.ts";
 import { encodeAdvert, encodeGoAway, encodeOpen, encodeReset, writeOpaque } from "./encode.ts";
@@ -15,6 +16,7 @@ import { StreamTable } from "./stream-table.ts";
 import {
   type GoAwayReason,
   type Head,
+  type Leave,
   type Open,
   type Reset,
   type ResetCode,
@@ -65,7 +67,10 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
   readonly connId: string;
   readonly peer: TunnelSession["peer"];
   readonly carriesAgentTokens: boolean;
-  readonly ended: Promise<SessionEnd>;
+  readonly #end = deferred<SessionEnd>();
+  readonly ended = this.#end.promise;
+  readonly #leave = deferred<Leave>();
+  readonly leaving = this.#leave.promise;
 
   readonly #start: SessionStart;
   readonly #carrier: Carrier;
@@ -75,7 +80,6 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
   readonly #outbox: Outbox;
   readonly #keepalive: Keepalive;
   readonly #echoes: Echoes;
-  readonly #settleEnded: (end: SessionEnd) => void;
   #advert: Advert;
   #state: State = { kind: "open" };
 
@@ -105,11 +109,6 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
       sendStalledSince: () => this.#outbox.stalledSince,
       onDead: (detail) => this.terminate("LOST", detail),
     });
-    let settle: (end: SessionEnd) => void = () => undefined;
-    this.ended = new Promise((resolve) => {
-      settle = resolve;
-    });
-    this.#settleEnded = settle;
     this.#carrier.listen(this);
     this.#keepalive.start();
   }
@@ -248,16 +247,18 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
   }
 
   onGoAway(goAway: GoAway): void {
-    const { reason, fault, drainMs, lastStream } = goAway;
+    const { reason, fault, drainMs, lastStream, reconnectInMs } = goAway;
     if (this.#start.role === "relay") this.#loseAbove(lastStream);
     if (drainMs === 0) {
       this.#finish({
         reason,
         detail: fault === undefined ? "the peer said so" : `the peer found ${fault}`,
         by: "peer",
+        reconnectInMs,
       });
       return;
     }
+    this.#leave.settle({ reconnectInMs });
     this.#drain(reason, "peer", Math.min(drainMs + drainGraceMs, maxTimerMs));
   }
 
@@ -437,7 +438,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     else this.#carrier.close(end.reason.endsWith("_ERROR") ? 1002 : 1001);
     for (const stream of this.#streams.all()) stream.lose(lost(stream));
     this.#echoes.close();
-    this.#settleEnded(end);
+    this.#end.settle(end);
   }
 }
 

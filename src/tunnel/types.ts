@@ -132,6 +132,14 @@ export interface SessionEnd {
   readonly detail: string;
   /** Who ended it. */
   readonly by: "local" | "peer";
+  /** As in `Leave`, where the peer ended it by GOAWAY. */
+  readonly reconnectInMs?: number;
+}
+
+/** What the peer's first GOAWAY said to a session that may finish its streams. */
+export interface Leave {
+  /** The gateway is to wait a random time up to this before it dials again. Unbounded: the peer's word. */
+  readonly reconnectInMs: number;
 }
 
 /** One connected life of a tunnel, at either end. */

@@ -22,6 +22,7 @@ const silent: CarrierListener = {
 /** A carrier over an open WebSocket. Must be made in the tick in which `ws` opened, or the peer's first message is lost. */
 export class WsCarrier implements Carrier {
   readonly #ws: WebSocket;
+  readonly #socket: Duplex;
   #listener: CarrierListener = silent;
   #pendingMessages = 0;
   /** One for all messages: no closure for each. */
@@ -32,6 +33,7 @@ export class WsCarrier implements Carrier {
 
   constructor(ws: WebSocket, socket: Duplex) {
     this.#ws = ws;
+    this.#socket = socket;
     ws.on("message", (data: RawData, isBinary: boolean) => {
       if (isBinary) this.#listener.onMessage(data as Buffer);
       else this.#listener.onText();
@@ -50,6 +52,14 @@ export class WsCarrier implements Carrier {
     if (this.#ws.readyState !== this.#ws.OPEN) return;
     this.#pendingMessages += 1;
     this.#ws.send(message, this.#onSent);
+  }
+
+  cork(): void {
+    this.#socket.cork();
+  }
+
+  uncork(): void {
+    this.#socket.uncork();
   }
 
   get bufferedBytes(): number {

@@ -2,14 +2,19 @@
  * What can go wrong with an upstream, in our own words. Foreign codes (Node, OpenSSL, undici) are mapped here, once; the
  * detail is one of those codes and never text of the peer.
  */
+import { addressRefused } from "../lib/index.ts";
 
 export type UpstreamErrorCode =
   /** No TCP connection was made. */
   | "refused"
   /** The name did not resolve. */
   | "dns"
+  /** It leads to a cloud's metadata service. */
+  | "address"
   /** TLS failed or the certificate was not trusted. */
   | "tls"
+  /** TLS ended with an alert against our certificate, or for want of one: no byte of the request was read. */
+  | "client-certificate"
   /** The connection died before the answer was whole. */
   | "reset"
   /** No response head within `firstByteMs`. */
@@ -34,6 +39,7 @@ export interface UpstreamError {
 }
 
 const codes: Readonly<Record<string, UpstreamErrorCode>> = {
+  [addressRefused]: "address",
   ECONNREFUSED: "refused",
   EHOSTUNREACH: "refused",
   EHOSTDOWN: "refused",
@@ -79,11 +85,16 @@ function foreignCode(error: unknown): string {
   return error instanceof Error ? error.name : "unknown";
 }
 
+/** RFC 8446, 6.2. With TLS 1.3 it comes after the request was written, but a server reads that after our certificate only. */
+const certificateAlert =
+  /^ERR_SSL_\w*ALERT_(?:(?:BAD|UNSUPPORTED|NO)_CERTIFICATE|CERTIFICATE_\w+|UNKNOWN_CA|ACCESS_DENIED|HANDSHAKE_FAILURE)$/;
+
 /** `sent`: whether the request had reached a connection when the error came. */
 export function mapUpstreamError(error: unknown, sent: boolean): UpstreamError {
   const detail = foreignCode(error);
   const known = codes[detail];
   if (known !== undefined) return { code: known, sent, detail };
+  if (certificateAlert.test(detail)) return { code: "client-certificate", sent, detail };
   if (detail.startsWith("ERR_TLS_") || detail.startsWith("ERR_SSL_")) return { code: "tls", sent, detail };
   if (detail.startsWith("HPE_")) return { code: "bad-answer", sent, detail };
   return { code: "reset", sent, detail };

@@ -1,9 +1,8 @@
-import { createSecureContext, rootCertificates } from "node:tls";
-import { Pool } from "undici";
 import type { Clock, RawHeaders } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { HttpCall, type UpstreamCall, type UpstreamSink } from "./call.ts";
 import { Deadlines } from "./deadlines.ts";
+import { Pools, type TlsIdentity } from "./pools.ts";
 
 export interface UpstreamOptions {
   /** `http` or `https`; requests go to exactly this URL, query included. */
@@ -30,6 +29,8 @@ export interface UpstreamRequest {
   /** Everything the upstream shall see beside Host, Connection, Content-Length and Accept-Encoding. */
   readonly headers: RawHeaders;
   readonly body?: Buffer | undefined;
+  /** Whom TLS shows the server. A new one gets connections of its own; those of the one before end with their calls. */
+  readonly tls?: TlsIdentity | undefined;
   /** Shortens the first-byte deadline for this call. */
   readonly firstByteMs?: number;
 }
@@ -43,13 +44,11 @@ export interface Upstream {
   close(): Promise<void>;
 }
 
-/** Largest response head, as on the tunnel (docs/protocol.md, limits). */
-const maxHeaderBytes = 64 * 1024;
 /** Enough sockets for every stream of a tunnel session: fewer would let slow streams hold up everybody else's calls. */
 const defaultConnections = 2048;
 
 class HttpUpstream implements Upstream {
-  readonly #pool: Pool;
+  readonly #pools: Pools;
   readonly #path: string;
   readonly #clock: Clock;
   readonly #deadlines: Deadlines;
@@ -66,7 +65,12 @@ class HttpUpstream implements Upstream {
     };
     const shortest = Math.min(this.#timeouts.firstByteMs, this.#timeouts.idleMs, this.#timeouts.stalledMs);
     this.#deadlines = new Deadlines({ clock: options.clock, tickMs: Math.min(1000, Math.max(5, shortest / 10)) });
-    this.#pool = createPool(url.origin, options);
+    this.#pools = new Pools({
+      origin: url.origin,
+      ca: options.ca,
+      connections: options.connections ?? defaultConnections,
+      connectMs: options.timeouts?.connectMs ?? 10_000,
+    });
   }
 
   get openCount(): number {
@@ -78,7 +82,7 @@ class HttpUpstream implements Upstream {
     const timeouts =
       own !== undefined && own < this.#timeouts.firstByteMs ? { ...this.#timeouts, firstByteMs: own } : this.#timeouts;
     const call = new HttpCall(sink, this.#clock, this.#deadlines, timeouts);
-    call.dispatch(this.#pool, {
+    call.dispatch(this.#pools.poolFor(request.tls), {
       path: this.#path,
       method: request.method,
       // The body is judged and passed on as it is: an encoded one could not be read (cases.md C06).
@@ -89,24 +93,8 @@ class HttpUpstream implements Upstream {
   }
 
   async close(): Promise<void> {
-    await this.#pool.destroy();
+    await this.#pools.destroy();
   }
-}
-
-function createPool(origin: string, options: UpstreamOptions): Pool {
-  // One context for all connections: parsing the roots costs milliseconds.
-  const secureContext =
-    options.ca === undefined ? undefined : createSecureContext({ ca: [...rootCertificates, ...options.ca] });
-  return new Pool(origin, {
-    connections: options.connections ?? defaultConnections,
-    pipelining: 1,
-    maxHeaderSize: maxHeaderBytes,
-    // Deadlines are ours: undici's would end quiet event streams.
-    headersTimeout: 0,
-    bodyTimeout: 0,
-    connectTimeout: options.timeouts?.connectMs ?? 10_000,
-    ...(secureContext === undefined ? {} : { connect: { secureContext } }),
-  });
 }
 
 /** Opens no connection by itself. Throws TypeError for a URL that is no URL. */

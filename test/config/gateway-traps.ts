@@ -18,6 +18,29 @@ export const gatewayTraps: readonly Trap[] = [
     ],
   },
   {
+    title: "a metadata service for a server",
+    yaml: gatewayWith(2, "servers: { tickets: { url: 'http://[::ffff:169.254.169.254]/mcp' } }"),
+    says: [
+      [
+        "2:28 `servers.tickets.url` is a cloud's metadata service, which hands out credentials and is never dialled",
+        "https://host.example.com/mcp",
+      ],
+    ],
+  },
+  {
+    title: "a metadata service for a store",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://metadata.google.internal, auth: { method: token, token: { file: t } } }",
+    ),
+    says: [
+      [
+        "4:19 `vault.address` is a cloud's metadata service, which hands out credentials and is never dialled",
+        "https://host.example.com",
+      ],
+    ],
+  },
+  {
     title: "a misspelt section",
     yaml: gatewayWith(4, "limts: {}"),
     says: [["4:1 unknown key `limts`", "limits"]],
@@ -315,19 +338,6 @@ export const gatewayTraps: readonly Trap[] = [
     ],
   },
   {
-    title: "a credential type of later versions",
-    yaml: gatewayWith(
-      2,
-      "servers: { tickets: { url: http://t.internal/mcp, credential: { type: mtls, clientId: x } } }",
-    ),
-    says: [
-      [
-        "2:71 `type: mtls` is not in this version yet",
-        "type: bearer, basic, header, headers, oauthClientCredentials, jwtBearer, githubApp or tokenExchange",
-      ],
-    ],
-  },
-  {
     title: "a client without an endpoint and without a secret",
     yaml: withCredential("type: oauthClientCredentials, clientId: x"),
     says: [
@@ -375,6 +385,55 @@ export const gatewayTraps: readonly Trap[] = [
       "type: oauthClientCredentials, issuer: https://i.com, clientId: x, clientSecret: { env: B }, keyId: k",
     ),
     says: [["2:164 `servers.tickets.credential.keyId` belongs to a `privateKey`", "the file without it"]],
+  },
+  {
+    title: "a refresh token without a record",
+    yaml: withCredential("type: oauthRefreshToken, issuer: https://i.com, clientId: x"),
+    says: [
+      [
+        "2:63 `servers.tickets.credential.record` is missing",
+        "record: { vault: { mount: secret, path: mcp/calendar } }",
+      ],
+    ],
+  },
+  {
+    title: "a refresh token in a file",
+    yaml: withCredential(
+      "type: oauthRefreshToken, tokenEndpoint: https://i.com/t, issuer: https://i.com, clientId: x, record: { file: PATH }",
+    ),
+    says: [
+      ["2:166 `servers.tickets.credential.record.vault` is missing", "vault: { mount: secret, path: mcp/calendar }"],
+      ["2:168 unknown key `file` in `servers.tickets.credential.record`", "one of: vault"],
+    ],
+  },
+  {
+    title: "a public client that shall prove itself, without a Vault",
+    yaml: withCredential(
+      "type: oauthRefreshToken, issuer: https://i.com, clientId: x, clientAuth: post, record: { vault: { mount: secret, path: mcp/a } }",
+    ),
+    says: [
+      [
+        "2:138 `servers.tickets.credential.clientAuth` needs a `clientSecret`",
+        "the file without it, for a public client",
+      ],
+      [
+        "2:154 `servers.tickets.credential.record` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+    ],
+  },
+  {
+    title: "a refresh token's record with a field",
+    yaml: withCredential(
+      "type: oauthRefreshToken, tokenEndpoint: https://i.com/t, issuer: https://i.com, clientId: x, record: { vault: { mount: secret, path: a, field: refresh_token } }",
+    ),
+    says: [
+      [
+        "2:168 `servers.tickets.credential.record` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+      ["2:201 unknown key `field` in `servers.tickets.credential.record.vault`", "one of: mount, path"],
+    ],
   },
   {
     title: "an assertion without claims",
@@ -567,7 +626,7 @@ export const gatewayTraps: readonly Trap[] = [
     yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { type: Bearer } } }"),
     says: [
       [
-        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, jwtBearer, githubApp or tokenExchange",
+        "2:71 `servers.tickets.credential.type` must be bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, tokenExchange, mtls, vaultDynamic or vaultIdentity",
         "type: bearer",
       ],
     ],
@@ -615,6 +674,26 @@ export const gatewayTraps: readonly Trap[] = [
         "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
       ],
       ["1:84 `relay.token.vault.path` depends on who calls, but nobody calls here", "a fixed path"],
+    ],
+  },
+  {
+    title: "a client certificate that depends on the principal",
+    yaml: [
+      withCredential(
+        "type: mtls, certificate: { vault: { mount: s, path: 'a/{principal.id}', field: b } }, privateKey: { file: k }",
+      ),
+      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+      `agents: { verify: edge, keys: [ { name: a, sha256: ${"a".repeat(64)} } ] }`,
+    ].join("\n"),
+    says: [
+      [
+        "2:28 `servers.tickets.url` must begin with https:// for a certificate to be shown",
+        "url: https://t.internal/mcp",
+      ],
+      [
+        "2:117 `servers.tickets.credential.certificate.vault.path` depends on who calls, which this type of credential cannot",
+        "a fixed path",
+      ],
     ],
   },
   {
@@ -801,12 +880,27 @@ export const gatewayTraps: readonly Trap[] = [
     says: [["4:19 `agents.verify` must be relay or edge", "verify: relay"]],
   },
   {
-    title: "a port alone, and an admin token",
-    yaml: gatewayWith(4, "admin: { listen: 9464, token: { file: t } }"),
+    title: "an admin token that is written here",
+    yaml: gatewayWith(4, "admin: { token: hunter2-hunter2-hunter2 }"),
     says: [
-      ["4:18 `admin.listen` needs a host beside the port", '"127.0.0.1:9464"'],
-      ["4:24 `token` is not in this version yet", 'admin: { listen: "127.0.0.1:9464" }'],
+      ["4:17 `admin.token`: a secret is never written into this file", "token: { file: PATH }   or { env: NAME }"],
     ],
+  },
+  {
+    title: "an admin token in Vault",
+    yaml: gatewayWith(4, "admin: { token: { vault: { mount: secret, path: postern, field: admin } } }"),
+    says: [
+      ["4:17 `admin.token`: status is wanted most while Vault is away", "{ file: PATH } or { env: NAME }"],
+      [
+        "4:19 `admin.token` reads from Vault, but the file names none",
+        "vault: { address: https://vault.internal:8200, auth: { … } } at the top of the file",
+      ],
+    ],
+  },
+  {
+    title: "a port alone, beside an admin token",
+    yaml: gatewayWith(4, "admin: { listen: 9464, token: { file: t } }"),
+    says: [["4:18 `admin.listen` needs a host beside the port", '"127.0.0.1:9464"']],
   },
   {
     title: "an address without host",

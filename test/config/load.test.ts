@@ -92,6 +92,16 @@ describe("gateway.yaml", () => {
     ]);
   });
 
+  it("takes a local source for the token that opens the status, in both files", () => {
+    const gateway = loadGateway(gatewayWith(4, "admin: { token: { file: admin-token } }"));
+    expect(gateway.admin.listen.port).toBe(9464);
+    expect(gateway.admin.token).toEqual({ file: expect.stringMatching(/^\/.*\/admin-token$/) });
+    const relay = sound(
+      loadRelayConfig(writeConfig("relay.yaml", relayWith(6, "admin: { token: { env: A } }"))),
+    ).config;
+    expect(relay.admin).toEqual({ listen: { host: "127.0.0.1", port: 9465 }, token: { env: "A" } });
+  });
+
   it("takes for each server what becomes of an answer that holds its credential", () => {
     const yaml = gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, onReflect: block } }");
     expect(loadGateway(yaml).servers["tickets"]?.onReflect).toBe("block");
@@ -504,6 +514,35 @@ it("a table of cases names what is wrong with it", () => {
     "4:3 `[3].server` is missing",
     "4:3 `[3].expect` is missing",
   ]);
+});
+
+it("a refresh token has a record, and its client a secret or none", () => {
+  const { servers } = loadGateway(
+    gatewayWith(
+      2,
+      [
+        "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+        "servers:",
+        "  tickets: { url: http://t.internal/mcp, credential: { type: oauthRefreshToken, issuer: https://i.com,",
+        "    clientId: x, record: { vault: { mount: kv, path: mcp/a } }, scope: 'a b', resource: https://T.internal } }",
+        "  other: { url: http://t.internal/mcp, credential: { type: oauthRefreshToken, tokenEndpoint: https://i.com/t,",
+        "    clientId: { env: ID }, clientSecret: { env: A }, record: { vault: { mount: kv, path: mcp/b } } } }",
+      ].join("\n"),
+    ),
+  );
+  expect(servers["tickets"]?.credential).toEqual({
+    type: "oauthRefreshToken",
+    at: { issuer: "https://i.com" },
+    clientId: "x",
+    client: undefined,
+    record: { vault: { mount: "kv", path: "mcp/a" } },
+    scope: "a b",
+    resource: "https://T.internal",
+  });
+  expect(servers["other"]?.credential).toMatchObject({
+    at: { tokenEndpoint: "https://i.com/t" },
+    client: { auth: "basic", secret: { env: "A" } },
+  });
 });
 
 it("a resource is sent as it was written, and ids may be numbers or text", () => {

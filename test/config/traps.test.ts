@@ -2,13 +2,14 @@ import { basename, dirname } from "node:path";
 import { describe, expect, it } from "vitest";
 import { formatProblem, type Loaded, loadGatewayConfig, loadPolicy, loadRelayConfig } from "../../src/config/index.ts";
 import { gatewayTraps } from "./gateway-traps.ts";
+import { issuedTraps } from "./issued-traps.ts";
 import { policyTraps } from "./policy-traps.ts";
 import { relayTraps } from "./relay-traps.ts";
 import { type Trap, writeConfig } from "./traps.ts";
 
 const documents: readonly [string, (file: string) => Loaded<unknown>, readonly Trap[]][] = [
   ["policy.yaml", loadPolicy, policyTraps],
-  ["gateway.yaml", loadGatewayConfig, gatewayTraps],
+  ["gateway.yaml", loadGatewayConfig, [...gatewayTraps, ...issuedTraps]],
   ["relay.yaml", loadRelayConfig, relayTraps],
 ];
 

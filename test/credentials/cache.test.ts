@@ -76,6 +76,42 @@ describe("Cached", () => {
     expect(await got).toBe("value 2");
   });
 
+  it("C26 waits for the refresh, too, when what is old would end before long", async () => {
+    const { cached, clock, settle } = setUp(20_000);
+    void cached.get();
+    await settle("value 1");
+    clock.advance(69_000);
+    expect(cached.get()).toBe("value 1");
+    await settle("value 2");
+    clock.advance(70_000);
+    const got = cached.get();
+    expect(got).toBeInstanceOf(Promise);
+    await settle("value 3");
+    expect(await got).toBe("value 3");
+  });
+
+  it("C28 waits a second at most, once, for a store that hangs", async () => {
+    const { cached, clock, settle, loads } = setUp();
+    void cached.get();
+    await settle("value 1");
+    clock.advance(121_000);
+    const [first, second] = [cached.get(), cached.get()];
+    clock.advance(999);
+    expect(cached.get()).toBeInstanceOf(Promise);
+    clock.advance(1);
+    expect(await Promise.all([first, second])).toEqual(["value 1", "value 1"]);
+    expect(cached.get()).toBe("value 1");
+    await settle("value 2");
+    expect([cached.get(), loads(), clock.armed]).toEqual(["value 2", 2, 0]);
+    // The next load is waited for again.
+    clock.advance(121_000);
+    const third = cached.get();
+    expect(third).toBeInstanceOf(Promise);
+    await settle("denied");
+    expect(await codeOf(() => third)).toBe("denied");
+    expect(clock.armed).toBe(0);
+  });
+
   it("C28 lets the old value serve while the store is away, says so once, and ends it at its limit", async () => {
     const { cached, clock, settle, events, loads } = setUp();
     void cached.get();

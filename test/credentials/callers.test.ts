@@ -130,6 +130,20 @@ describe("a credential whose path names the principal", () => {
     expect(added.some((line) => line.includes("more principals have the like"))).toBe(true);
   });
 
+  it("tells how it is: it serves as long as anybody has a secret, and counts on past those who were forgotten", async () => {
+    const harness = await start();
+    const credential = harness.credentials.forServer("a");
+    const mallory = { id: "key:mallory" };
+    expect(credential.state?.()).toMatchObject({ condition: "none", loads: 0 });
+    await expect(Promise.resolve(credential.inject(mallory))).rejects.toThrow();
+    expect(credential.state?.()).toMatchObject({ condition: "failed", failures: 1, lastError: { code: "not-found" } });
+    await credential.inject(alice);
+    expect(credential.state?.()).toMatchObject({ condition: "valid", loads: 1, failures: 1 });
+    clock.advance(24 * 3_600_000);
+    await credential.inject(bob);
+    expect(credential.state?.()).toMatchObject({ condition: "valid", loads: 2, failures: 1 });
+  });
+
   it("keeps no more callers than it may, the latest of them", () => {
     let openedCount = 0;
     const credential = new CallerCredential({

@@ -69,6 +69,19 @@ describe("oauthClientCredentials", () => {
     expect([name, decodeURIComponent(String(password))]).toEqual(["postern", secret]);
   });
 
+  it("has its secret looked for in answers, but not what is no secret or never sent", async () => {
+    const sent = client({ clientId: { env: "ID" } });
+    const { privateKey } = await generateKeyPair("ES256", { extractable: true });
+    const signed = client({ client: { auth: "privateKeyJwt", privateKey: { env: "KEY" }, keyId: "k" } });
+    for (const [options, env, texts] of [
+      [sent, { SECRET: secret, ID: "client-id-9" }, ["token-1", secret]],
+      [signed, { KEY: await exportPKCS8(privateKey) }, ["token-2"]],
+    ] as const) {
+      const injection = await start(options, env).credentials.forServer("a").inject(agent);
+      expect(injection.secrets.map((one) => one.reveal())).toEqual(texts);
+    }
+  });
+
   it("sends the secret in the form when told so, and a client id that was read", async () => {
     const options = client({ clientId: { env: "ID" }, client: { auth: "post", secret: { env: "SECRET" } } });
     await start(options, { SECRET: secret, ID: "from-env" }).inject();
@@ -478,7 +491,7 @@ it("docs/credentials-oauth.md: every example loads and makes a credential", () =
   const blocks = [
     ...readFileSync("docs/credentials-oauth.md", "utf8").matchAll(/```yaml\nservers:\n {2}(\w+):\n[\s\S]*?```/g),
   ];
-  expect(blocks).toHaveLength(3);
+  expect(blocks).toHaveLength(4);
   for (const [block, server = ""] of blocks) {
     const policy = `policy: { version: 1, servers: { ${server}: { tools: [a] } } }`;
     const vault = "vault: { address: https://v.internal, auth: { method: token, token: { env: T } } }";

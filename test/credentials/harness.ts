@@ -57,6 +57,14 @@ export function bearerAt(path: string, field = "token", mount = "secret"): Crede
   return { type: "bearer", token: { vault: { mount, path, field } } };
 }
 
+type Refreshing = Extract<CredentialOptions, { type: "oauthRefreshToken" }>;
+
+/** A public client whose refresh token is shared at `path`. */
+export function refreshing(tokenEndpoint: string, path: string, more: Partial<Refreshing> = {}): Refreshing {
+  const record = { vault: { mount: "secret", path } };
+  return { type: "oauthRefreshToken", at: { tokenEndpoint }, clientId: "postern", record, ...more };
+}
+
 /** Logs in by role; the secret id stands in the variable SECRET_ID. */
 export function byRole(address: string, roleId: string, more: Partial<VaultOptions> = {}): VaultOptions {
   return { address, auth: { method: "approle", roleId, secretId: { env: "SECRET_ID" } }, ...more };

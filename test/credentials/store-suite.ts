@@ -4,8 +4,10 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import { encodeCaller } from "../../src/credentials/caller-path.ts";
 import type { CredentialOptions } from "../../src/credentials/index.ts";
 import { findLeaks } from "../support/canary.ts";
+import { RotatingServer } from "../support/rotating-server.ts";
 import type { StoreSpace, StoreUnderTest } from "../support/store-under-test.ts";
-import { agent, bearerAt, byRole, byToken, type Harness, open } from "./harness.ts";
+import { TokenEndpoint } from "../support/token-endpoint.ts";
+import { agent, bearerAt, byRole, byToken, type Harness, open, refreshing } from "./harness.ts";
 
 const readAll =
   'path "secret/data/mcp/*" { capabilities = ["read"] } path "team/a/kv/data/*" { capabilities = ["read"] }';
@@ -355,6 +357,76 @@ export function storeSuite(title: string, start: () => Promise<StoreUnderTest>):
       await store.putSecret("secret", "mcp/fine", { token: canary });
       const { inject } = await openByRole({ a: bearerAt("mcp/fine") }, { token_type: "batch", token_ttl: "60s" });
       expect(await inject()).toEqual(["Authorization", `Bearer ${canary}`]);
+    });
+
+    it("C26 gateways that share a rotating refresh token spend each one once, and write each one back", async () => {
+      const server = new RotatingServer();
+      const endpoint = await TokenEndpoint.start();
+      onTestFinished(() => endpoint.stop());
+      endpoint.answer = server.answer;
+      // Each use needs a new one.
+      server.expiresIn = 1;
+      await store.putSecret("secret", "rotated/a", { refresh_token: server.authorise(), note: { by: "hand", n: 1 } });
+      const { roleId, secretId } = await store.enableApprole(
+        'path "secret/data/rotated/*" { capabilities = ["read", "create", "update"] }',
+      );
+      const credential = refreshing(endpoint.url, "rotated/a", { claimMs: 2_000 });
+      const gateways = [1, 2, 3].map(() => {
+        const env = { SECRET_ID: secretId };
+        const harness = open({
+          vault: byRole(store.address, roleId),
+          servers: { a: credential },
+          env,
+          random: Math.random,
+        });
+        onTestFinished(() => harness.credentials.close());
+        return harness;
+      });
+      const tokens = await Promise.all(gateways.map(async ({ inject }) => await inject()));
+      expect(new Set(tokens.map(([, value]) => value)).size).toBe(3);
+      expect([server.rotations, server.revocations]).toEqual([3, 0]);
+      expect(new Set(endpoint.asked.map(({ form }) => form.get("refresh_token"))).size).toBe(3);
+      const reader = open({
+        vault: byRole(store.address, roleId),
+        servers: { rt: bearerAt("rotated/a", "refresh_token"), claim: bearerAt("rotated/a", "refresh_claim") },
+        env: { SECRET_ID: secretId },
+      });
+      onTestFinished(() => reader.credentials.close());
+      const [, last = ""] = await reader.inject("rt");
+      expect(server.spend(last.replace("Bearer ", "")), "the one that stands there is good").toBeDefined();
+      expect((await reader.failure("claim")).code).toBe("field-missing");
+    });
+
+    it("C27 a record that may not be written costs no refresh token, and the missing stanza is said", async () => {
+      const server = new RotatingServer();
+      const endpoint = await TokenEndpoint.start();
+      onTestFinished(() => endpoint.stop());
+      endpoint.answer = server.answer;
+      const refreshToken = server.authorise();
+      await store.putSecret("secret", "mcp/readonly", { refresh_token: refreshToken });
+      await store.mountKv("unversioned", "1");
+      await store.putSecret("unversioned", "mcp/rt", { refresh_token: refreshToken });
+      const { roleId, secretId } = await store.enableApprole(
+        `${readAll} path "unversioned/*" { capabilities = ["read", "create", "update"] }`,
+      );
+      const servers = {
+        denied: refreshing(endpoint.url, "mcp/readonly"),
+        old: refreshing(endpoint.url, "mcp/rt", { record: { vault: { mount: "unversioned", path: "mcp/rt" } } }),
+      };
+      const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId } });
+      onTestFinished(() => harness.credentials.close());
+      const stanza = 'path "secret/data/mcp/readonly" { capabilities = ["read", "create", "update"] }';
+      await harness.credentials.checkAccess();
+      expect(harness.lines.find((line) => line.includes("lacks a path"))).toContain(
+        JSON.stringify(stanza).slice(1, -1),
+      );
+      expect(harness.lines.find((line) => line.includes("record cannot be written back"))).toContain("unversioned");
+      expect(await harness.failure("denied")).toMatchObject({ code: "denied", cure: `grant ${stanza}` });
+      expect(await harness.failure("old")).toMatchObject({
+        code: "wrong-kv-version",
+        cure: expect.stringContaining("vault kv enable-versioning unversioned"),
+      });
+      expect(endpoint.asked).toEqual([]);
     });
 
     // Last, since nothing opens the seal again.

@@ -349,6 +349,21 @@ describe("an event stream", () => {
       expect(ended.outcome).toEqual(["head", "fail -33021 end"]);
     });
 
+    it("C08 becomes an error event where an empty id took the last one back, until there is another", () => {
+      const given = `id: 1\n${event(progress)}`;
+      for (const empty of ["id:", "id: ", "id"]) {
+        for (const events of [`${empty}\n${event(progress)}`, `${given}${empty}\n\n`]) {
+          const recorder = open().push(events);
+          recorder.filter.fail(-33021, "died");
+          expect(recorder.text).toBe(events + failed("1", -33021));
+          expect(open().run(events).outcome).toEqual(["head", "fail -33021 end"]);
+        }
+        const again = open().push(`${empty}\n\n${given}`);
+        again.filter.fail(-33021, "died");
+        expect(again.outcome).toEqual(["head", "fail -33021 close"]);
+      }
+    });
+
     it("leaves a lost one without its empty line where the client resumes", () => {
       const recorder = open({ limits: small }).push(`id: 1\n${event(progress)}id: 2\n${big.slice(0, 150)}`);
       recorder.filter.fail(-33021, "died");

@@ -2,7 +2,7 @@ import type { ServerResponse } from "node:http";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 import { afterEach, describe, expect, it } from "vitest";
 import { until } from "../support/until.ts";
-import { canary, errorOf, Harness, header, toolCall } from "./harness.ts";
+import { canary, errorOf, Harness, header, openPolicy, toolCall } from "./harness.ts";
 import type { ScriptedStream } from "./scripted-stream.ts";
 import { type Behaviour, echoResult, idOf, json } from "./scripted-upstream.ts";
 
@@ -463,6 +463,36 @@ describe("requests of the server", () => {
 
 describe("answers that are held", () => {
   const half = "x".repeat(600);
+  const mebibyte = 1024 * 1024;
+
+  it("of one server leave room for those of the others", async () => {
+    const [grants] = Object.values(openPolicy.servers);
+    if (grants === undefined) throw new Error("no policy");
+    const list = '{"jsonrpc":"2.0","id":1,"method":"tools/list"}';
+    const result = (size: number): string => `{"jsonrpc":"2.0","id":1,"result":{"tools":[],"x":"${"x".repeat(size)}`;
+    let isEndless = true;
+    const h = await start(
+      (_request, response) => {
+        if (!isEndless) return json(response, `${result(2 * mebibyte)}"}}`);
+        response.writeHead(200, { "content-type": "application/json" });
+        response.write(result(13 * mebibyte));
+      },
+      {
+        policy: { servers: { tickets: grants, ungranted: grants } },
+        gateway: { limits: { answerBudgetBytes: 40 * mebibyte } },
+      },
+    );
+    const endless = [1, 2, 3].map(() => h.begin({ body: list }));
+    await until(
+      () => h.gateway.status().answerBytes > 38 * mebibyte || endless.filter(({ isOver }) => isOver).length === 2,
+      "it holds what it may",
+    );
+    isEndless = false;
+    const other = await h.call({ body: list, server: "ungranted" });
+    expect([other.head?.status, other.body.length > 2 * mebibyte]).toEqual([200, true]);
+    for (const stream of endless) if (!stream.isOver) stream.cancel();
+    await until(() => h.gateway.status().answerBytes === 0, "given back");
+  });
 
   it("share their memory: one that finds it used up streams if it may, and else fails", async () => {
     const h = await start(
@@ -559,24 +589,32 @@ describe("failures", () => {
   });
 
   it("C33 an upstream that dies amid a large body: cut, never complete", async () => {
+    let die = (): unknown => undefined;
     const h = await start((_request, response) => {
       response.writeHead(200, { "content-type": "application/json" });
       response.write(`{"jsonrpc":"2.0","id":1,"result":{"content":["${"x".repeat(3_000_000)}`);
-      setTimeout(() => response.destroy(), 50);
+      die = () => response.destroy();
     });
-    const stream = await h.call({ body: toolCall("get_x") });
+    const stream = h.begin({ body: toolCall("get_x") });
+    await until(() => stream.chunks.length > 0, "the body begins");
+    die();
+    await until(() => stream.isOver, "the exchange ends");
     expect(stream.ended).toBeUndefined();
     expect(stream.resetBy?.code).toBe("UPSTREAM_FAILED");
     expect(stream.head?.status).toBe(200);
   });
 
   it("an upstream that dies amid an event stream: one error event for the id, then the end", async () => {
+    let die = (): unknown => undefined;
     const h = await start((_request, response) => {
       const push = events(response);
       push('data: {"jsonrpc":"2.0","method":"notifications/progress","params":{}}\n\ndata: {"half');
-      setTimeout(() => response.destroy(), 20);
+      die = () => response.destroy();
     });
-    const stream = await h.call({ body: toolCall("get_x", 8) });
+    const stream = h.begin({ body: toolCall("get_x", 8) });
+    await until(() => stream.text !== "", "the first event");
+    die();
+    await until(() => stream.isOver, "the exchange ends");
     expect(stream.ended).toBeDefined();
     const [, last] = stream.text.split("\n\n");
     expect(last).toMatch(/^event: message\ndata: \{"jsonrpc":"2.0","id":8,"error":\{"code":-33021/);

@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createGateway, type Gateway, type GatewayOptions, type Injector } from "../../src/gateway/index.ts";
-import { Secret, systemClock } from "../../src/lib/index.ts";
+import { type Clock, Secret, systemClock } from "../../src/lib/index.ts";
 import { compilePolicy, type PolicySource } from "../../src/policy/index.ts";
 import { createLogger } from "../../src/telemetry/index.ts";
 import type { ExchangeMethod, Open } from "../../src/tunnel/index.ts";
@@ -50,6 +50,8 @@ export interface Call {
   /** The agent's own bearer, where the gateway asks for it. */
   readonly agentToken?: string;
   readonly deadlineMs?: number;
+  /** The body never ends. */
+  readonly isEndless?: boolean;
   /** Size of the pieces that the body arrives in. */
   readonly pieces?: number;
 }
@@ -82,6 +84,7 @@ export class Harness {
       readonly gateway?: Partial<GatewayOptions>;
       readonly onReflect?: "redact" | "block";
       readonly url?: (url: string) => string;
+      readonly clock?: Clock;
     } = {},
   ): Promise<Harness> {
     const upstream = await ScriptedUpstream.start(behave);
@@ -100,7 +103,7 @@ export class Harness {
       {
         policy: compilePolicy(options.policy ?? openPolicy),
         credentials: { forServer: () => options.credential ?? bearer },
-        clock: systemClock,
+        clock: options.clock ?? systemClock,
         random: Math.random,
         logger: createLogger({ level: "debug", destination: { write: (line) => log.push(line) } }),
       },
@@ -142,7 +145,8 @@ export class Harness {
     };
     const stream = new ScriptedStream(this.gateway.onStream, open);
     const bytes = typeof call.body === "string" ? Buffer.from(call.body) : call.body;
-    if (bytes !== undefined) stream.send(bytes, call.pieces ?? Math.max(1, bytes.length));
+    if (bytes !== undefined && call.isEndless === true) stream.push(bytes);
+    else if (bytes !== undefined) stream.send(bytes, call.pieces ?? Math.max(1, bytes.length));
     return stream;
   }
 

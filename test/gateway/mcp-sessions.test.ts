@@ -24,9 +24,26 @@ describe("MCP sessions", () => {
   it("C09 a request of the server is answered once, in its own session", () => {
     const sessions = new McpSessions(new ManualClock());
     expect(sessions.ask("a", "0")).toBe(true);
-    expect(sessions.takeAsk("b", "0")).toBe(false);
-    expect(sessions.takeAsk("a", "0")).toBe(true);
-    expect(sessions.takeAsk("a", "0")).toBe(false);
+    expect(sessions.claimAsk("b", "0")).toBe(false);
+    expect(sessions.claimAsk("a", "0")).toBe(true);
+    expect(sessions.claimAsk("a", "0")).toBe(false);
+    sessions.dropAsk("a", "0");
+    expect(sessions.claimAsk("a", "0")).toBe(false);
+    expect(sessions.size).toBe(0);
+  });
+
+  it("C09 an answer that did not leave can be given again, unless the request has gone meanwhile", () => {
+    const clock = new ManualClock();
+    const sessions = new McpSessions(clock);
+    sessions.ask("a", "0");
+    expect(sessions.claimAsk("a", "0")).toBe(true);
+    sessions.releaseAsk("a", "0");
+    expect(sessions.claimAsk("a", "0")).toBe(true);
+    sessions.lingerAsk("a", "0");
+    expect(sessions.claimAsk("a", "0")).toBe(false);
+    clock.advance(5 * 60_000);
+    sessions.releaseAsk("a", "0");
+    expect(sessions.claimAsk("a", "0")).toBe(false);
     expect(sessions.size).toBe(0);
   });
 
@@ -38,17 +55,18 @@ describe("MCP sessions", () => {
     sessions.lingerAsk("a", "1");
     sessions.lingerAsk("a", "2");
     clock.advance(4 * 60_000);
-    expect(sessions.takeAsk("a", "1")).toBe(true);
+    expect(sessions.claimAsk("a", "1")).toBe(true);
+    sessions.dropAsk("a", "1");
     clock.advance(2 * 60_000);
     expect(sessions.size).toBe(0);
-    expect(sessions.takeAsk("a", "2")).toBe(false);
+    expect(sessions.claimAsk("a", "2")).toBe(false);
   });
 
   it("C09 pending requests are bounded: the oldest of a session gives way, then all new ones", () => {
     const sessions = new McpSessions(new ManualClock());
     for (let i = 0; i < 300; i += 1) expect(sessions.ask("a", String(i))).toBe(true);
-    expect(sessions.takeAsk("a", "0")).toBe(false);
-    expect(sessions.takeAsk("a", "299")).toBe(true);
+    expect(sessions.claimAsk("a", "0")).toBe(false);
+    expect(sessions.claimAsk("a", "299")).toBe(true);
     let accepted = 0;
     for (let s = 0; s < 100; s += 1)
       for (let i = 0; i < 256; i += 1) accepted += sessions.ask(`s${s}`, String(i)) ? 1 : 0;

@@ -12,9 +12,11 @@ export class ScriptedStream implements TunnelStream {
   isStalled = false;
   #sink: StreamSink | undefined;
   #isGone = false;
+  #isRequestOver: boolean;
 
   /** Opens the stream as the relay does. */
   constructor(handler: StreamHandler, open: Open) {
+    this.#isRequestOver = !open.hasBody;
     this.#sink = handler(open, this);
   }
 
@@ -53,7 +55,7 @@ export class ScriptedStream implements TunnelStream {
 
   reset(code: ResetCode, message = ""): void {
     if (this.#isGone) return;
-    if (this.isOver) throw new Error("a reset after the end");
+    if (this.resetBy !== undefined || (this.ended && this.#isRequestOver)) throw new Error("a reset after the end");
     this.resetBy = { code, message };
   }
 
@@ -64,6 +66,7 @@ export class ScriptedStream implements TunnelStream {
   /** The agent's body: all of `bytes`, in pieces of `size`, then its end. */
   send(bytes: Buffer, size = bytes.length): void {
     for (let at = 0; at < bytes.length; at += size) this.push(bytes.subarray(at, at + size));
+    this.#isRequestOver = true;
     this.#sink?.onEnd(false);
   }
 

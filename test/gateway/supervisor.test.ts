@@ -3,7 +3,14 @@ import { describe, expect, it } from "vitest";
 import { Supervisor } from "../../src/gateway/supervisor.ts";
 import { Secret } from "../../src/lib/index.ts";
 import { createLogger } from "../../src/telemetry/index.ts";
-import type { DialOptions, DialOutcome, GatewaySession, GoAwayReason, SessionEnd } from "../../src/tunnel/index.ts";
+import type {
+  DialOptions,
+  DialOutcome,
+  GatewaySession,
+  GoAwayReason,
+  Leave,
+  SessionEnd,
+} from "../../src/tunnel/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
 
@@ -23,10 +30,21 @@ class FakeSession {
   readonly ended = new Promise<SessionEnd>((resolve) => {
     this.end = resolve;
   });
+  #settleLeaving: (leave: Leave) => void = () => undefined;
+  readonly leaving = new Promise<Leave>((resolve) => {
+    this.#settleLeaving = resolve;
+  });
   readonly #clock: ManualClock;
 
   constructor(clock: ManualClock) {
     this.#clock = clock;
+  }
+
+  /** The relay says GOAWAY. */
+  async leave(reconnectInMs = 0): Promise<void> {
+    this.isAccepting = false;
+    this.#settleLeaving({ reconnectInMs });
+    await tick();
   }
 
   echo(): Promise<number> {
@@ -119,6 +137,7 @@ describe("the supervisor", () => {
     }
     expect(waits).toEqual([500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
     expect(s.supervisor.status()).toMatchObject({ state: "waiting", lastProblem: "CONNECT: ECONNREFUSED" });
+    expect(s.supervisor.status().counts).toEqual({ connected: 0, refused: 0, failed: 9, lost: 0 });
     const half = make(() => 0.25);
     half.supervisor.start();
     expect(half.clock.nextInMs).toBe(125);
@@ -228,8 +247,9 @@ describe("the supervisor", () => {
     s.supervisor.start();
     const old = await s.connect();
     old.openStreamCount = 3;
-    old.isAccepting = false;
-    s.clock.advance(200);
+    s.clock.advance(60_000);
+    await old.leave();
+    expect(s.clock.nextInMs).toBe(500);
     expect(s.supervisor.isReady()).toBe(false);
     expect(s.supervisor.status()).toMatchObject({ state: "waiting", leavingSessions: 1, openStreams: 3 });
     const successor = await s.connect();
@@ -238,6 +258,45 @@ describe("the supervisor", () => {
     await tick();
     expect(s.supervisor.status()).toMatchObject({ state: "connected", connId: successor.connId, leavingSessions: 0 });
     expect(s.attempts).toHaveLength(2);
+  });
+
+  it.each([
+    [0, 500],
+    [200, 500],
+    [20_000, 10_000],
+    [2 ** 31 - 1, 30_000],
+  ])(
+    "waits a random time up to the %i ms that a GOAWAY asks for, and a minute at the most",
+    async (askedMs, waitMs) => {
+      const s = make(() => 0.5);
+      s.supervisor.start();
+      const session = await s.connect();
+      s.clock.advance(60_000);
+      await session.leave(askedMs);
+      expect(s.clock.nextInMs).toBe(waitMs);
+      const lost = await s.connect();
+      s.clock.advance(60_000);
+      lost.end({ reason: "SHUTDOWN", detail: "the peer said so", by: "peer", reconnectInMs: askedMs });
+      await tick();
+      expect(s.clock.nextInMs).toBe(askedMs <= 500 ? 250 : waitMs);
+      const refused = await s.nextAttempt();
+      await refused.settle({ kind: "refused", status: undefined, reason: "REBALANCE", retryAfterMs: askedMs });
+      expect(s.clock.nextInMs).toBe(askedMs <= 500 ? 500 : waitMs);
+    },
+  );
+
+  it("a relay that sends away whoever has just come is dialled more and more slowly", async () => {
+    const s = make();
+    s.supervisor.start();
+    const waits: (number | undefined)[] = [];
+    for (let i = 0; i < 8; i += 1) {
+      const session = await s.connect();
+      await session.leave();
+      session.end({ reason: "SHUTDOWN", detail: "drained", by: "peer" });
+      await tick();
+      waits.push(s.clock.nextInMs);
+    }
+    expect(waits).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
   });
 
   it.each(["REPLACED", "REVOKED", "AUTH_EXPIRED"] as const)(
@@ -316,10 +375,9 @@ describe("the supervisor", () => {
       else {
         const session = s.session();
         await attempt.settle({ kind: "session", session });
-        if (pick < 0.8) session.isAccepting = false;
+        if (pick < 0.8) await session.leave(pick < 0.7 ? 0 : 2 ** 31 - 1);
         else session.end({ reason: pick < 0.9 ? "LOST" : "REPLACED", detail: "x", by: "peer" });
         await tick();
-        if (pick < 0.8) s.clock.advance(200);
         session.end({ reason: "LOST", detail: "x", by: "peer" });
         await tick();
       }

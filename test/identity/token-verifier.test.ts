@@ -503,6 +503,48 @@ describe("keys in a file", () => {
     expect(issuer.asked).toEqual([]);
   });
 
+  it("end at once when the file says that there are none, for tokens that were just seen as well", async () => {
+    write(JSON.stringify(issuer.jwks));
+    const made = verifier({ jwks: { file } });
+    const token = await issuer.token();
+    expect(reasonOf(await made.verify(token, audience))).toBe("valid");
+    write('{"keys":[]}');
+    expect(reasonOf(await made.verify(token, audience))).toBe("key");
+    expect(lines.join("")).toContain("a file of keys holds none");
+    write(JSON.stringify(issuer.jwks));
+    expect(reasonOf(await made.verify(token, audience))).toBe("valid");
+  });
+
+  it.each([
+    ["emptied", ""],
+    ["broken", "{"],
+    ["no JWK set", '{"keys":{}}'],
+    ["without a public key", '{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}'],
+    ["gone", undefined],
+  ])("serve for six hours more when the file is %s, with a complaint a minute", async (_what, text) => {
+    write(JSON.stringify(issuer.jwks));
+    const good = JSON.stringify(issuer.jwks);
+    const made = verifier({ jwks: { file } });
+    const check = async () => reasonOf(await made.verify(await issuer.token({ claims: { exp: far } }), audience));
+    const far = Math.floor(clock.wall() / 1000) + 86_400;
+    expect(await check()).toBe("valid");
+    clock.advance(7 * 3_600_000);
+    expect(await check()).toBe("valid");
+    if (text === undefined) rmSync(file);
+    else write(text);
+    for (let i = 0; i < 30; i += 1) {
+      clock.advance(1_001);
+      expect(await check()).toBe("valid");
+    }
+    expect(lines.filter((line) => line.includes("keys not read"))).toHaveLength(1);
+    clock.advance(5.9 * 3_600_000);
+    expect(await check()).toBe("valid");
+    clock.advance(600_000);
+    expect(await check()).toBe("unavailable");
+    write(good);
+    expect(await check()).toBe("valid");
+  });
+
   it("that could not be read is tried again, though nobody has written to it", async () => {
     write(JSON.stringify(issuer.jwks));
     chmodSync(folder, 0o755);

@@ -14,6 +14,15 @@ function skim(text: string | Buffer, sizes: readonly number[] = []): MessageSkim
   return skimmer;
 }
 
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 function findings(s: MessageSkimmer): unknown {
   return {
     isComplete: s.isComplete,
@@ -189,6 +198,34 @@ describe("MessageSkimmer", () => {
         expect(findings(skim(text, sizes))).toEqual(findings(whole));
       }),
     );
+  });
+
+  it("reads a long string as JSON.parse does, whatever stands in it and wherever", () => {
+    const pieces = [
+      '"',
+      "\\n",
+      '\\"',
+      "\\\\",
+      "\\x",
+      "\\",
+      "\u001f",
+      "\u0000",
+      "\n",
+      " ",
+      "\u007f",
+      "é",
+      "€",
+      "\u{1f600}",
+    ];
+    for (const piece of pieces) {
+      // Around the length from which words are read, and every place in a word.
+      for (let before = 250; before < 275; before += 1) {
+        for (const after of [0, 1, 2, 3, 4, 5, 300]) {
+          const text = `{"id":1,"result":{"a":"${"x".repeat(before)}${piece}${"y".repeat(after)}"}}`;
+          expect(skim(text).isComplete, JSON.stringify({ piece, before, after })).toBe(isJson(text));
+        }
+      }
+    }
   });
 
   it("bears depth up to its cap and no further", () => {

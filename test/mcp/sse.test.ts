@@ -45,7 +45,7 @@ function split(text: string | Buffer, sizes: readonly number[] = []): Seen {
 
 const dataAndType = (seen: Seen): unknown => seen.events.map(({ data, facts }) => [data, facts.isMessage]);
 
-const message = { hasData: true, hasId: false, isMessage: true, isCertain: true };
+const message = { hasData: true, id: "absent", isMessage: true, isCertain: true };
 
 describe("EventSplitter", () => {
   it("reads every kind of line", () => {
@@ -53,13 +53,33 @@ describe("EventSplitter", () => {
       ': hello\n\nid: 1\nretry: 50\ndata: \n\nevent: message\ndata: {"a":\ndata:1}\ndata\n\nevent: ping\ndata:  x\n\ndata\n\nevent:\ndatas: no\nid\ndata:y:z\n\n\n';
     expect(split(text).events.map(({ data, facts }) => [data, facts])).toEqual([
       ["", { ...message, hasData: false }],
-      ["", { ...message, hasId: true }],
+      ["", { ...message, id: "given" }],
       ['{"a":\n1}\n', message],
       [" x", { ...message, isMessage: false }],
       ["", message],
-      ["y:z", { ...message, hasId: true }],
+      ["y:z", { ...message, id: "empty" }],
       ["", { ...message, hasData: false }],
     ]);
+  });
+
+  it.each([
+    ["id: 1", "given"],
+    ["id:1", "given"],
+    ["id:  ", "given"],
+    ["id", "empty"],
+    ["id:", "empty"],
+    ["id: ", "empty"],
+    ["id: 1\nid", "empty"],
+    ["id\nid: 1", "given"],
+    ["id: 1\nid: a\0b", "given"],
+    ["id: \0", "absent"],
+    ["idx: 1", "absent"],
+  ])("C08 of an event with %j it says that the id is %s, whatever the stream is cut into", (lines, id) => {
+    const stream = Buffer.from(`${lines}\ndata: x\n\ndata: y\n\n`);
+    for (let size = 1; size <= stream.length; size += 1) {
+      const sizes = Array.from({ length: Math.floor(stream.length / size) }, () => size);
+      expect(split(stream, sizes).events.map(({ facts }) => facts.id)).toEqual([id, "absent"]);
+    }
   });
 
   it("takes the last type of an event, and none from the event before", () => {

@@ -203,7 +203,7 @@ describe("another gateway", () => {
     for (const session of sessions) {
       session.onStream = (stream) => {
         session.openStreamCount += 1;
-        setTimeout(() => stream.answer("{}"), 20);
+        setImmediate(() => stream.answer("{}"));
       };
     }
     for (let i = 0; i < 6; i += 1) await (await rig.fetch()).text();
@@ -280,5 +280,85 @@ describe("caps", () => {
     await client?.has("HTTP/1.1 503");
     client?.send(rig.request("POST /acme/tickets/mcp HTTP/1.1", ["Authorization: x"], "{}"));
     await client?.has("HTTP/1.1 401");
+  });
+});
+
+describe("an MCP session", () => {
+  /** Two gateways that say who they are. */
+  const connectTwo = (): [FakeSession, FakeSession] => {
+    const connect = (id: string) => serving(rig.connect(["tickets"], { id, instance: `of-${id}` }));
+    return [connect("a"), connect("b")];
+  };
+  const call = (instance: string, method = "POST"): Promise<Response> =>
+    rig.fetch({ method, headers: { "mcp-session-id": `${instance}.mac.upstream-1` } });
+  const gone = (session: FakeSession): Promise<void> =>
+    until(() => ![...rig.tunnel.sessions].some((entry) => entry.session === session), "the session is gone");
+
+  it("stays with the gateway that made its id, however busy that is", async () => {
+    const [a, b] = connectTwo();
+    b.openStreamCount = 1_000;
+    for (const method of ["POST", "GET", "DELETE"]) expect(await (await call("of-b", method)).text()).toBe('"b"');
+    expect(await (await call("of-a")).text()).toBe('"a"');
+    expect([a.streams.length, b.streams.length]).toEqual([1, 3]);
+  });
+
+  it("of no gateway that is known, or with an id of another form, goes anywhere", async () => {
+    const [a] = connectTwo();
+    a.openStreamCount = 1;
+    for (const id of ["of-c.mac.x", "of-a", ".of-a", "x"]) {
+      expect(await (await rig.fetch({ headers: { "mcp-session-id": id } })).text()).toBe('"b"');
+    }
+  });
+
+  it("whose gateway takes no more streams is told so, and not that it has ended", async () => {
+    const [a, b] = connectTwo();
+    a.refusal = { code: "OVERLOADED", message: "full" };
+    expect((await codeOf(await call("of-a")))[0]).toBe(503);
+    expect(b.streams).toHaveLength(0);
+  });
+
+  it("C30 whose gateway was lost waits for it a moment", async () => {
+    const [a, b] = connectTwo();
+    a.terminate("LOST", "gone");
+    await gone(a);
+    const pending = call("of-a");
+    await until(() => rig.tunnel.waiterCount === 1, "it waits");
+    expect(await (await rig.fetch()).text()).toBe('"b"');
+    const back = serving(rig.connect(["tickets"], { id: "a", instance: "of-a" }));
+    expect(await (await pending).text()).toBe('"a"');
+    expect([back.streams.length, b.streams.length]).toEqual([1, 1]);
+  });
+
+  it("C30 whose gateway does not come back goes to another, which says that it has ended", async () => {
+    const [a] = connectTwo();
+    a.terminate("LOST", "gone");
+    await gone(a);
+    const started = performance.now();
+    expect(await (await call("of-a")).text()).toBe('"b"');
+    expect(performance.now() - started).toBeGreaterThan(1_300);
+    expect(rig.tunnel.waiterCount).toBe(0);
+  });
+
+  it.each([
+    ["has stopped", "SHUTDOWN", undefined],
+    ["has a successor", "LOST", "a"],
+  ] as const)("whose gateway %s waits for nothing", async (_what, reason, successor) => {
+    const [a] = connectTwo();
+    a.terminate(reason, "gone");
+    await gone(a);
+    if (successor !== undefined) rig.connect(["other"], { id: successor, instance: "another" });
+    const started = performance.now();
+    expect(await (await call("of-a")).text()).toBe('"b"');
+    expect(performance.now() - started).toBeLessThan(1_000);
+  });
+
+  it("C30 waits while its gateway moves to another connection", async () => {
+    const [a] = connectTwo();
+    a.goAway("MAX_AGE");
+    const pending = call("of-a");
+    await until(() => rig.tunnel.waiterCount === 1, "it waits");
+    const back = serving(rig.connect(["tickets"], { id: "a", instance: "of-a" }));
+    expect(await (await pending).text()).toBe('"a"');
+    expect(back.streams).toHaveLength(1);
   });
 });

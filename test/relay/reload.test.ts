@@ -1,5 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createToken } from "../../src/identity/index.ts";
+import { fixedLimits } from "../../src/relay/index.ts";
+import type { RelayLimits } from "../../src/relay/options.ts";
 import type { StreamHandler, TunnelStream } from "../../src/tunnel/index.ts";
 import { until } from "../support/until.ts";
 import { TokenRig } from "./token-rig.ts";
@@ -73,8 +75,7 @@ describe("an event stream whose token expires", () => {
     send("data: ha");
     await until(() => stream.text() === "data: ha", "half an event came");
     rig.aheadMs = 361_000;
-    // Longer than a tick, so that the end is known.
-    await new Promise<void>((resolve) => rig.clock.after(100, resolve));
+    await rig.looked();
     expect(rig.relay.status().exchanges).toBe(1);
     send("lf\r\n\r\ndata: next\n\n");
     expect(await stream.done).toBe("data: half\r\n\r\n");
@@ -109,7 +110,7 @@ describe("an event stream whose token expires", () => {
     });
     const answer = await rig.call(await rig.token());
     rig.aheadMs = 400_000;
-    await new Promise<void>((resolve) => rig.clock.after(100, resolve));
+    await rig.looked();
     finish();
     expect(await answer.json()).toEqual({ half: true });
   });
@@ -229,6 +230,67 @@ describe("a reload", () => {
     send("data: 1\n\n", streams[0]);
     await until(() => stream.text() === "data: 1\n\n", "the stream lives");
     expect([session.isAccepting, rig.issuer.asked.length]).toEqual([true, asked]);
+  });
+
+  const limit = (limits: Partial<RelayLimits>) =>
+    rig.relay.reload({ ...rig.options({ acme: rig.tunnel() }), limits: limits });
+
+  it("changes how many streams an agent may have, for agents that are there", async () => {
+    await rig.connect({ onStream: events });
+    const key = rig.key.token.reveal();
+    const first = await listen(key);
+    limit({ streamsPerAgent: 1 });
+    expect((await rig.fetch("/acme/tickets/mcp", key)).status).toBe(503);
+    limit({ streamsPerAgent: 2 });
+    const second = await listen(key);
+    limit({});
+    expect((await rig.fetch("/acme/tickets/mcp", key)).status).toBe(503);
+    send("data: 1\n\n", streams[0]);
+    send("data: 2\n\n", streams[1]);
+    await until(() => first.text() + second.text() === "data: 1\n\ndata: 2\n\n", "both go on");
+  });
+
+  it("changes how many connections there may be", async () => {
+    await rig.connect({ onStream: events });
+    const key = rig.key.token.reveal();
+    await Promise.all([listen(key), listen(key)]);
+    limit({ connections: 2 });
+    expect((await rig.fetch("/acme/tickets/mcp", key)).status).toBe(503);
+    limit({ connections: 10 });
+    await listen(key);
+  });
+
+  it("changes how often a gateway may dial, whatever it has used up, and with a token that is new as well", async () => {
+    const dials = async (count: number, token?: string) => {
+      const outcomes = [];
+      for (let i = 0; i < count; i += 1) outcomes.push(await rig.dial(token === undefined ? {} : { token }));
+      return outcomes.map((outcome) => (outcome.kind === "refused" ? outcome.status : outcome.kind));
+    };
+    limit({ upgradesPerMinute: 2 });
+    expect(await dials(3)).toEqual(["session", "session", 429]);
+    limit({ upgradesPerMinute: 60_000 });
+    await until(async () => (await dials(1))[0] === "session", "there is room again");
+    const fresh = createToken("tunnel");
+    const gateways = [{ name: "fresh", tokenSha256: [fresh.sha256] }];
+    rig.relay.reload({ ...rig.options({ acme: rig.tunnel({ gateways }) }), limits: { upgradesPerMinute: 1 } });
+    expect(await dials(2, fresh.token.reveal())).toEqual(["session", 429]);
+  });
+
+  it("changes how many streams the sessions have that come from now on", async () => {
+    limit({ streamsPerConnection: 1 });
+    await rig.connect({ onStream: events });
+    const key = rig.key.token.reveal();
+    await listen(key);
+    expect((await rig.fetch("/acme/tickets/mcp", key)).status).toBe(503);
+  });
+
+  it("leaves the size of headers as it was, and says which limits wait", async () => {
+    await rig.connect();
+    const call = () =>
+      rig.fetch("/acme/tickets/mcp", rig.key.token.reveal(), { headers: { "x-filler": "x".repeat(4_096) } });
+    limit({ headerBytes: 1_024 });
+    expect((await call()).status).toBe(200);
+    expect(fixedLimits).toEqual(["headerBytes"]);
   });
 
   it("changes hosts and origins", async () => {

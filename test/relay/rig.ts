@@ -11,6 +11,7 @@ import {
   type RelayLimits,
   type RelayTimeouts,
 } from "../../src/relay/options.ts";
+import { RelayTally } from "../../src/relay/tally.ts";
 import { Tunnel } from "../../src/relay/tunnels.ts";
 import { silentLogger } from "../../src/telemetry/index.ts";
 import { FakeSession } from "../support/fake-tunnel.ts";
@@ -23,6 +24,8 @@ export interface RigOptions {
   readonly allowedOrigins?: readonly string[];
 }
 
+const tickMs = 10;
+
 /** The relay's public side with scripted sessions behind it: one tunnel `acme`, one agent `claude`. */
 export class Rig {
   readonly key = createToken("agent");
@@ -31,13 +34,14 @@ export class Rig {
   readonly ingress: Ingress;
   port = 0;
   readonly #clients: RawClient[] = [];
+  readonly #stalledMs: number;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: RigOptions = {}) {
     const deps = { clock: systemClock, random: Math.random, logger: silentLogger };
     const limits = { ...defaultRelayLimits, ...options.limits };
     const timeouts = { ...defaultRelayTimeouts, ...options.timeouts };
-    const context: ExchangeContext = { ...deps, limits, timeouts, flusher: new Flusher() };
+    const context: ExchangeContext = { ...deps, limits, timeouts, flusher: new Flusher(), tally: new RelayTally() };
     const agents = [
       { name: "claude", keySha256: [this.key.sha256], servers: options.servers ?? ["tickets"] },
       { name: "root", keySha256: [this.wildcardKey.sha256], servers: ["*"] },
@@ -48,10 +52,15 @@ export class Rig {
       tunnels: new Map([["acme", this.tunnel]]),
       onUpgrade: (_req, socket) => socket.destroy(),
     });
-    const tickMs = 10;
-    this.#timer = setInterval(() => {
-      for (const connection of this.ingress.connections) connection.tick(tickMs, timeouts.stalledMs);
-    }, tickMs);
+    this.#stalledMs = timeouts.stalledMs;
+    this.#timer = setInterval(() => this.passMs(tickMs), tickMs);
+  }
+
+  /** Time passes for everything that is counted in ticks, without anybody waiting for it. */
+  passMs(ms: number): void {
+    for (let passed = 0; passed < ms; passed += tickMs) {
+      for (const connection of this.ingress.connections) connection.tick(tickMs, this.#stalledMs);
+    }
   }
 
   async listen(): Promise<this> {
@@ -64,7 +73,7 @@ export class Rig {
     return `http://127.0.0.1:${this.port}/acme/tickets/mcp`;
   }
 
-  connect(servers: string[] = ["tickets"], peer: { id?: string; slot?: number } = {}): FakeSession {
+  connect(servers: string[] = ["tickets"], peer: ConstructorParameters<typeof FakeSession>[1] = {}): FakeSession {
     const session = new FakeSession(servers, peer);
     this.tunnel.add("k8s", session);
     return session;

@@ -100,10 +100,10 @@ describe("event streams", () => {
     session.last.data("data: half");
     await client.has("half");
     const seen = client.text.length;
-    await new Promise((resolve) => setTimeout(resolve, 150));
-    expect(client.text.slice(seen)).toBe("");
+    rig.passMs(150);
     session.last.data("\n\n");
     await until(() => client.text.slice(seen).includes(": keepalive"), "a comment after the event");
+    expect(client.text.slice(seen)).toMatch(/^2\r\n\n\n\r\nd\r\n: keepalive/);
     session.last.finish();
   });
 
@@ -115,7 +115,7 @@ describe("event streams", () => {
     session.last.head(200);
     session.last.data("[1,");
     await client.has("[1,");
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    rig.passMs(100);
     session.last.data("2]");
     session.last.finish();
     await client.has("0\r\n\r\n");
@@ -177,6 +177,25 @@ describe("what breaks after the headers", () => {
     session.last.fail("TUNNEL_LOST");
     await cut.closed();
     expect(cut.text).not.toContain("0\r\n\r\n");
+  });
+
+  it("C08 says so in a stream whose last event id was empty: the client has none to resume by", async () => {
+    const client = await begin("7", "id: e1\ndata: 1\n\nid:\ndata: 2\n\n");
+    session.last.fail("TUNNEL_LOST");
+    await client.has("0\r\n\r\n");
+    expect(client.text).toContain("-33010");
+  });
+
+  it("C08 says so to a client of a revision without resumption, whatever ids the server sent", async () => {
+    const client = rig.raw();
+    client.send(rig.request(post, ["MCP-Protocol-Version: 2026-07-28"], "{}"));
+    await opened();
+    session.last.head(200, events, "7");
+    session.last.data("id: e1\ndata: 1\n\n");
+    await client.has("data: 1");
+    session.last.fail("TUNNEL_LOST");
+    await client.has("0\r\n\r\n");
+    expect(client.text).toContain('"id":7,"error":{"code":-33010,');
   });
 
   it("puts no text into an event that is no id", async () => {
@@ -335,13 +354,11 @@ describe("agents that leave or stall", () => {
     stream.head(200);
     await slow.has("200 OK");
     slow.socket.pause();
-    while (stream.resetBy === undefined) {
-      if (stream.creditBytes > -1) stream.data(Buffer.alloc(32 * 1024));
-      await new Promise((resolve) => setTimeout(resolve, stream.creditBytes === 0 ? 5 : 0));
-      if (rig.ingress.connections.size === 0) break;
-      const [connection] = rig.ingress.connections;
-      if ((connection?.socket.writableLength ?? 0) > 200_000) break;
-    }
+    const queued = (): number => [...rig.ingress.connections][0]?.socket.writableLength ?? 0;
+    await until(() => {
+      stream.data(Buffer.alloc(32 * 1024));
+      return stream.resetBy !== undefined || queued() > 200_000;
+    }, "the buffers are full");
     await until(() => stream.resetBy?.code === "STALLED", "the stream is reset");
     await until(() => rig.ingress.connections.size === 0, "the connection is gone");
   });

@@ -7,6 +7,8 @@ import { TestIssuer } from "../support/issuer.ts";
 import { until } from "../support/until.ts";
 
 const publicUrl = "http://127.0.0.1";
+/** A quarter of the shortest of its times. */
+const lookEveryMs = 15;
 
 /** A relay with a real gateway end, an issuer, one agent by key; its wall clock can be moved. */
 export class TokenRig {
@@ -26,11 +28,24 @@ export class TokenRig {
     return this.#relay;
   }
 
+  /** Times that the relay has looked at all deadlines. */
+  #looks = 0;
+
   readonly clock: Clock = {
     now: () => systemClock.now(),
     wall: () => systemClock.wall() + this.aheadMs,
-    after: (ms, fire) => systemClock.after(ms, fire),
+    after: (ms, fire) =>
+      systemClock.after(ms, () => {
+        fire();
+        if (ms === lookEveryMs) this.#looks += 1;
+      }),
   };
+
+  /** Until the relay must have noticed what is past its time. */
+  async looked(): Promise<void> {
+    const before = this.#looks;
+    await until(() => this.#looks > before + 1, "the relay looks at the deadlines");
+  }
 
   /** The tunnel `acme` as it is by default: `tickets` for a key, all that `oauth` says for tokens. */
   tunnel(more: Partial<RelayOptions["tunnels"][string]> = {}): RelayOptions["tunnels"][string] {
@@ -51,7 +66,7 @@ export class TokenRig {
       allowedHosts: [],
       allowedOrigins: ["https://app.example.com"],
       tunnels: { plain: { gateways: [], agents: [] }, ...tunnels },
-      timeouts: { keepAliveMs: 60, holdMs: 100, recentMs: 100 },
+      timeouts: { keepAliveMs: 4 * lookEveryMs, holdMs: 100, recentMs: 100 },
     };
   }
 

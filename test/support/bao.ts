@@ -55,7 +55,7 @@ export async function startBao(binary: string, options: { readonly tls?: boolean
   return { ...baoAt({ address, caFile, token: rootToken }, stop), caFile };
 }
 
-async function isHealthy(address: string, caFile: string | undefined, child: ChildProcess): Promise<boolean> {
+export async function isHealthy(address: string, caFile: string | undefined, child: ChildProcess): Promise<boolean> {
   if (child.exitCode !== null) throw new Error(`bao ended with ${child.exitCode}`);
   try {
     await callAs({ address, caFile, token: "" })("GET", "sys/health");
@@ -72,7 +72,7 @@ interface Caller {
   readonly namespace?: string;
 }
 
-function baoAt(caller: Caller, stop: () => Promise<void>): Omit<Bao, "caFile"> {
+export function baoAt(caller: Caller, stop: () => Promise<void>): Omit<Bao, "caFile"> {
   const call = callAs(caller);
   return {
     address: caller.address,
@@ -170,7 +170,7 @@ async function addPolicy(call: Call, rules: string): Promise<string> {
 }
 
 /** Bound for a moment and let go: bao takes a port number only. */
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;

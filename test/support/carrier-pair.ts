@@ -39,6 +39,10 @@ export class MemoryCarrier implements Carrier {
     this.#schedule();
   }
 
+  cork(): void {}
+
+  uncork(): void {}
+
   /** A text message, as only a broken peer would send one. */
   sendText(): void {
     setImmediate(() => this.#far()?.onText());

@@ -106,9 +106,9 @@ export class FakeSession implements TunnelSession {
   readonly ended: Promise<SessionEnd>;
   #end: (end: SessionEnd) => void = () => undefined;
 
-  constructor(servers: string[], peer: { id?: string; slot?: number } = {}) {
+  constructor(servers: string[], peer: { id?: string; slot?: number; instance?: string } = {}) {
     this.servers = servers;
-    this.peer = { id: peer.id ?? "edge-1", instance: "i", slot: peer.slot ?? 0, software: "fake" };
+    this.peer = { id: peer.id ?? "edge-1", instance: peer.instance ?? "i", slot: peer.slot ?? 0, software: "fake" };
     this.connId = `conn-${Math.random()}`;
     this.ended = new Promise((resolve) => {
       this.#end = resolve;

@@ -18,6 +18,7 @@ import { until } from "./until.ts";
  */
 export interface Path {
   readonly relay: Relay;
+  /** The first, where there are several. */
   readonly gateway: Gateway;
   readonly shim: Shim;
   readonly port: number;
@@ -31,6 +32,8 @@ export async function startPath(options: {
   readonly relayTimeouts?: RelayOptions["timeouts"];
   readonly gatewayTimeouts?: { readonly firstByteMs?: number; readonly idleMs?: number };
   readonly keepalive?: KeepaliveOptions;
+  /** Gateways of one tunnel and token; default 1. */
+  readonly replicas?: number;
 }): Promise<Path> {
   const [tunnelToken, agentToken] = [createToken("tunnel"), createToken("agent")];
   const deps = { clock: systemClock, random: Math.random, logger: silentLogger };
@@ -54,26 +57,29 @@ export async function startPath(options: {
   const shim = await startShim(port);
   const dir = mkdtempSync(join(tmpdir(), "postern-path-"));
   const { keepalive } = options;
-  const gateway = createGateway(
-    {
-      relay: { url: `ws://127.0.0.1:${shim.port}`, tunnel: "acme", readToken: () => tunnelToken.token },
-      id: "edge-1",
-      software: "postern/test",
-      servers: { tickets: { url: options.upstreamUrl } },
-      audit: { target: { file: join(dir, "audit.jsonl") }, onError: "deny" },
-      timeouts: options.gatewayTimeouts,
-    },
-    {
-      ...deps,
-      // The wait before a dial is short.
-      random: () => 0.05,
-      policy: compilePolicy(openPolicy),
-      credentials: { forServer: () => bearer },
-      dial: (dial) => dialTunnel(keepalive === undefined ? dial : { ...dial, keepalive }),
-    },
-  );
-  gateway.start();
-  await until(() => gateway.ready(), "the tunnel stands");
+  const create = (id: string): Gateway =>
+    createGateway(
+      {
+        relay: { url: `ws://127.0.0.1:${shim.port}`, tunnel: "acme", readToken: () => tunnelToken.token },
+        id,
+        software: "postern/test",
+        servers: { tickets: { url: options.upstreamUrl } },
+        audit: { target: { file: join(dir, `${id}.jsonl`) }, onError: "deny" },
+        timeouts: options.gatewayTimeouts,
+      },
+      {
+        ...deps,
+        // The wait before a dial is short.
+        random: () => 0.05,
+        policy: compilePolicy(openPolicy),
+        credentials: { forServer: () => bearer },
+        dial: (dial) => dialTunnel(keepalive === undefined ? dial : { ...dial, keepalive }),
+      },
+    );
+  const gateway = create("edge-1");
+  const others = Array.from({ length: (options.replicas ?? 1) - 1 }, (_, i) => create(`edge-${i + 2}`));
+  for (const one of [gateway, ...others]) one.start();
+  await until(() => [gateway, ...others].every((one) => one.ready()), "the tunnels stand");
   return {
     relay,
     gateway,
@@ -82,7 +88,7 @@ export async function startPath(options: {
     url: `http://127.0.0.1:${port}/acme/tickets/mcp`,
     agentKey: agentToken.token.reveal(),
     stop: async () => {
-      await gateway.stop(0);
+      for (const one of [gateway, ...others]) await one.stop(0);
       await relay.close();
       await shim.close();
       rmSync(dir, { recursive: true, force: true });

@@ -32,6 +32,8 @@ export interface StackOptions {
   /** More keys for the files. */
   readonly relayYaml?: Document;
   readonly gatewayYaml?: Document;
+  /** The source of `admin.token`, for each part. */
+  readonly adminTokens?: { readonly relay?: Document; readonly gateway?: Document };
   /** Servers of the agent; default all. */
   readonly agentServers?: readonly string[];
   /** More tunnels at the relay, by name. */
@@ -130,6 +132,11 @@ const extraTunnel = ({ sha256 }: MintedToken, agents: readonly Document[]): Docu
   agents,
 });
 
+const adminSection = (port: number, token: Document | undefined): Document => ({
+  listen: `127.0.0.1:${port}`,
+  ...(token === undefined ? {} : { token }),
+});
+
 function relayDocument(options: StackOptions, ports: Ports, tunnel: MintedToken, agent: MintedToken): Document {
   const servers = options.agentServers ?? ["*"];
   const agents = Object.entries({ tester: agent, ...options.extraAgents }).map(([name, { sha256 }]) => ({
@@ -142,7 +149,7 @@ function relayDocument(options: StackOptions, ports: Ports, tunnel: MintedToken,
     publicUrl: options.publicUrl ?? `http://127.0.0.1:${ports.relay}`,
     // The gateway dials the relay itself, whatever agents call it.
     ...(options.publicUrl === undefined ? {} : { allowedHosts: [`127.0.0.1:${ports.relay}`] }),
-    admin: { listen: `127.0.0.1:${ports.relayAdmin}` },
+    admin: adminSection(ports.relayAdmin, options.adminTokens?.relay),
     tunnels: {
       acme: {
         gateways: [{ name: "edge", tokenSha256: [tunnel.sha256] }],
@@ -170,7 +177,7 @@ function gatewayDocument(options: StackOptions, ports: Ports): Document {
     servers: options.servers,
     policy: "./policy.yaml",
     gateway: { id: "edge-1" },
-    admin: { listen: `127.0.0.1:${ports.gatewayAdmin}` },
+    admin: adminSection(ports.gatewayAdmin, options.adminTokens?.gateway),
     audit: { file: "./audit.jsonl" },
     ...options.gatewayYaml,
   };

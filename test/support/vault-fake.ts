@@ -40,16 +40,21 @@ interface Mount {
   readonly entries: Map<string, Version[]>;
 }
 
+interface Rule {
+  readonly path: string;
+  readonly capabilities: readonly string[];
+}
+
 interface Role {
   readonly id: string;
   readonly secretIds: Set<string>;
-  readonly rules: readonly string[];
+  readonly rules: readonly Rule[];
   readonly options: Record<string, unknown>;
 }
 
 interface Token {
   readonly namespace: string;
-  readonly rules: readonly string[] | "root";
+  readonly rules: readonly Rule[] | "root";
   readonly ttlMs: number;
   readonly maxAt: number;
   readonly renewable: boolean;
@@ -83,6 +88,8 @@ export class VaultFake implements StoreUnderTest {
   readonly seen: Seen[] = [];
   /** Decides for each request whether it fails instead of being answered. */
   fault: (request: Seen) => Fault | undefined = () => undefined;
+  /** Answers for secrets engines: the body of a 200, or undefined where there is none. Tokens are checked before. */
+  engine: (request: Seen) => unknown = () => undefined;
   readonly #now: () => number;
   readonly #spaces = new Map<string, Space>([["", freshSpace()]]);
   readonly #tokens = new Map<string, Token>();
@@ -269,7 +276,8 @@ export class VaultFake implements StoreUnderTest {
       return undefined;
     }
     if (path === "sys/capabilities-self") return { data: capabilitiesOf(request.body["paths"], token.rules) };
-    return this.#read(path, space, token);
+    const issued = this.engine(request);
+    return issued === undefined ? this.#reach(request, path, space, token) : issued;
   }
 
   #authenticate(request: Seen, namespace: string): [string, Token] {
@@ -327,17 +335,20 @@ export class VaultFake implements StoreUnderTest {
     return { id, ttl, expire_time, renewable: token.renewable, num_uses: token.numUses, type: token.type };
   }
 
-  #read(path: string, space: Space, token: Token): unknown {
+  #reach(request: Seen, path: string, space: Space, token: Token): unknown {
     const ui = /^sys\/internal\/ui\/mounts\/(.+)$/.exec(path)?.[1];
     if (ui !== undefined) return describeMount(ui, space, token.rules);
-    if (!isAllowed(path, token.rules))
+    const versions = space.mounts.get(mountOf(path, space) ?? "")?.entries.get(path.replace(/^.*?\/data\//, ""));
+    const capability = request.method === "GET" ? "read" : versions === undefined ? "create" : "update";
+    if (!isAllowed(path, token.rules, capability))
       throw new Refusal(403, { errors: ["1 error occurred:\n\t* permission denied\n\n"] });
     const name = mountOf(path, space);
     const mount = name === undefined ? undefined : space.mounts.get(name);
     if (name === undefined || mount === undefined) {
       throw new Refusal(404, { errors: [`no handler for route "${path}". route entry not found.`] });
     }
-    return readEntry(mount, path.slice(name.length + 1));
+    const rest = path.slice(name.length + 1);
+    return request.method === "GET" ? readEntry(mount, rest) : writeEntry(mount, rest, request.body);
   }
 }
 
@@ -359,24 +370,32 @@ function endless(namespace: string, rules: Token["rules"]): Token {
   };
 }
 
-/** Paths that an HCL policy lets be read. */
-function parseRules(rules: string): readonly string[] {
-  return [...rules.matchAll(/path\s+"([^"]+)"\s*\{[^}]*"read"[^}]*\}/g)].map((match) => match[1] ?? "");
+/** What an HCL policy lets be done where. */
+function parseRules(rules: string): readonly Rule[] {
+  return [...rules.matchAll(/path\s+"([^"]+)"\s*\{([^}]*)\}/g)].map(([, path = "", body = ""]) => ({
+    path,
+    capabilities: [...body.matchAll(/"(\w+)"/g)].map(([, capability = ""]) => capability),
+  }));
 }
 
-function isAllowed(path: string, rules: Token["rules"]): boolean {
-  if (rules === "root") return true;
-  return rules.some((rule) => {
-    if (rule.endsWith("*")) return path.startsWith(rule.slice(0, -1));
-    const segments = path.split("/");
-    const wanted = rule.split("/");
-    return wanted.length === segments.length && wanted.every((one, i) => one === "+" || one === segments[i]);
-  });
+function capabilitiesAt(path: string, rules: Token["rules"]): readonly string[] {
+  if (rules === "root") return ["root"];
+  return rules.find((rule) => covers(rule.path, path))?.capabilities ?? ["deny"];
 }
 
-function capabilitiesOf(paths: unknown, rules: Token["rules"]): Record<string, string[]> {
-  const granted = rules === "root" ? "root" : "read";
-  return Object.fromEntries((paths as string[]).map((path) => [path, [isAllowed(path, rules) ? granted : "deny"]]));
+function covers(rule: string, path: string): boolean {
+  if (rule.endsWith("*")) return path.startsWith(rule.slice(0, -1));
+  const segments = path.split("/");
+  const wanted = rule.split("/");
+  return wanted.length === segments.length && wanted.every((one, i) => one === "+" || one === segments[i]);
+}
+
+function isAllowed(path: string, rules: Token["rules"], capability: string): boolean {
+  return capabilitiesAt(path, rules).some((one) => one === "root" || one === capability);
+}
+
+function capabilitiesOf(paths: unknown, rules: Token["rules"]): Record<string, readonly string[]> {
+  return Object.fromEntries((paths as string[]).map((path) => [path, capabilitiesAt(path, rules)]));
 }
 
 function mountOf(path: string, space: Space): string | undefined {
@@ -387,8 +406,13 @@ function mountOf(path: string, space: Space): string | undefined {
 function describeMount(path: string, space: Space, rules: Token["rules"]): unknown {
   const name = mountOf(`${path}/`, space);
   const mount = name === undefined ? undefined : space.mounts.get(name);
-  const isTold = rules === "root" || rules.some((rule) => rule.startsWith(`${name}/`));
-  if (mount === undefined || !isTold) throw new Refusal(403, { errors: ["preflight capability check returned 403"] });
+  const isTold = rules === "root" || rules.some((rule) => rule.path.startsWith(`${name}/`));
+  if (mount === undefined || !isTold) {
+    const errors = [
+      `preflight capability check returned 403, please ensure client's policies grant access to path "${path}/"`,
+    ];
+    throw new Refusal(403, { errors });
+  }
   return { data: { path: `${name}/`, type: "kv", options: { version: mount.version } } };
 }
 
@@ -400,7 +424,7 @@ function readEntry(mount: Mount, path: string): unknown {
   }
   if (!path.startsWith("data/")) {
     const warning =
-      "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API endpoints.";
+      "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API endpoints to use. If using the OpenBao CLI, use 'bao kv get' for this operation.";
     throw new Refusal(404, { data: null, warnings: [warning], auth: null });
   }
   const versions = mount.entries.get(path.slice("data/".length));
@@ -410,6 +434,22 @@ function readEntry(mount: Mount, path: string): unknown {
   const metadata = { deletion_time: deletionTime, destroyed, version: versions.length, custom_metadata: null };
   if (deletionTime !== "" || destroyed) throw new Refusal(404, { data: { data: null, metadata } });
   return { data: { data: latest.data, metadata } };
+}
+
+/** As a mount of version 2 that demands a check-and-set. */
+function writeEntry(mount: Mount, path: string, body: Record<string, unknown>): unknown {
+  if (mount.version === "1" || !path.startsWith("data/")) throw new Refusal(405, { errors: ["unsupported operation"] });
+  const key = path.slice("data/".length);
+  const versions = mount.entries.get(key) ?? [];
+  const { cas } = (body["options"] ?? {}) as { cas?: number };
+  if (cas === undefined) throw new Refusal(400, { errors: ["check-and-set parameter required for this call"] });
+  if (cas !== versions.length) {
+    throw new Refusal(400, { errors: ["check-and-set parameter did not match the current version"] });
+  }
+  versions.push({ data: body["data"] as Record<string, unknown>, deletionTime: "", destroyed: false });
+  mount.entries.set(key, versions);
+  const metadata = { created_time: "2026-11-29T13:34:58.056401915Z", deletion_time: "", destroyed: false };
+  return { data: { ...metadata, version: versions.length, custom_metadata: null } };
 }
 
 async function readRequest(request: IncomingMessage): Promise<Seen> {

@@ -14,6 +14,16 @@ const progress =
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
+/** Until all windows on its way are full, and nothing more of it comes. */
+async function whenStuck(answer: IncomingMessage): Promise<void> {
+  let [before, looks] = [-1, 0];
+  await until(() => {
+    looks = answer.socket.bytesRead === before ? looks + 1 : 0;
+    before = answer.socket.bytesRead;
+    return looks >= 20;
+  }, "the reader is stuck");
+}
+
 /** The highest of the lower 99 %. */
 function p99(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
@@ -234,8 +244,7 @@ describe("under load", () => {
       const stalled = await call("get_big");
       stalled.on("error", () => undefined);
       stalled.pause();
-      // Until its windows are full.
-      await sleep(300);
+      await whenStuck(stalled);
       const beside = await fast();
       stalled.destroy();
       ratios.push(beside / without);

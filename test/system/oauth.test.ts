@@ -18,6 +18,7 @@ const upstreamToken = mintSecret("upstream");
 
 interface RelayFile {
   listen: string;
+  limits?: Record<string, number | string> | undefined;
   tunnels: Record<string, { gateways: object[]; agents: Record<string, unknown>[] }>;
 }
 
@@ -234,10 +235,15 @@ describe("agents by OAuth, through the real processes", () => {
     const before = parse(readFileSync(relayFile(), "utf8")) as RelayFile;
     await reload((file) => {
       file.listen = "127.0.0.1:1";
+      file.limits = { headerBytes: "32KiB", streamsPerAgent: 255 };
     });
     expect(relayLog()).toMatch(/"field":"listen"[^\n]*needs a restart/);
+    expect(relayLog()).toMatch(/"field":"limits.headerBytes"[^\n]*needs a restart/);
+    expect(relayLog()).not.toContain("streamsPerAgent");
     await reload((file) => {
       file.listen = before.listen;
+      delete file.limits;
+      if (before.limits !== undefined) file.limits = before.limits;
     });
     expect((await callTool(url, stack.agentKey, "echo", { value: "still" })).text).toContain("still");
   });

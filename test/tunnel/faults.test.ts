@@ -278,6 +278,17 @@ describe("faults of a gateway", () => {
     expect([taken.reset?.code, above.reset?.code]).toEqual(["TUNNEL_LOST", "DRAINING"]);
   });
 
+  it("a gateway hears from the go-away that it is to leave, and when to come back", async () => {
+    const goAway = { reason: "REBALANCE", lastStream: 0, drainMs: 60_000, reconnectInMs: 7_000 };
+    const leaving = await asGateway();
+    leaving.peer.send(hex(jsonFrame("05", 0, goAway)));
+    expect(await leaving.session.leaving).toEqual({ reconnectInMs: 7_000 });
+    expect(leaving.session.isAccepting).toBe(false);
+    const ended = await asGateway();
+    ended.peer.send(hex(jsonFrame("05", 0, { ...goAway, drainMs: 0 })));
+    expect(await ended.session.ended).toMatchObject({ reason: "REBALANCE", by: "peer", reconnectInMs: 7_000 });
+  });
+
   it("a relay that has used all stream ids drains the session, so that the gateway dials anew", async () => {
     const subject = await asRelay();
     const recorder = new Recorder();
@@ -385,7 +396,7 @@ describe("faults of a relay", () => {
     });
     const goAway = jsonFrame("05", 0, { reason: "REPLACED", lastStream: 1, drainMs: 0 });
     subject.peer.send(hex(openFrame(1), goAway, openFrame(3)));
-    expect(await subject.session.ended).toEqual({ reason: "REPLACED", detail: "the peer said so", by: "peer" });
+    expect(await subject.session.ended).toMatchObject({ reason: "REPLACED", detail: "the peer said so", by: "peer" });
     expect(opened).toEqual(["r-1"]);
   });
 

@@ -108,6 +108,10 @@ class FuzzCarrier implements Carrier {
     this.peakBytes = Math.max(this.peakBytes, this.bufferedBytes);
   }
 
+  cork(): void {}
+
+  uncork(): void {}
+
   unstick(): void {
     const messages = this.pendingMessages;
     this.isStuck = false;

@@ -371,6 +371,7 @@ describe("dial", () => {
 
   it("refuses what is neither wss nor loopback before it connects", async () => {
     const urls = [
+      "wss://169.254.169.254",
       "http://127.0.0.1",
       "ws://relay.example.com",
       "ws://127.evil.example",

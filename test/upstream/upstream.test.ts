@@ -135,6 +135,16 @@ describe("an upstream", () => {
     expect(peer.requests).toHaveLength(1);
   });
 
+  it.each(["http://169.254.169.254/mcp", "http://[::ffff:a9fe:a9fe]/mcp", "http://metadata.google.internal/mcp"])(
+    "L63 never calls %s",
+    async (url) => {
+      const recorder = new Recorder();
+      open(url).request({ method: "GET", headers: [] }, recorder);
+      await until(() => recorder.isOver, "end");
+      expect(recorder.error).toEqual({ code: "address", sent: false, detail: "ADDRESS_REFUSED" });
+    },
+  );
+
   it("ignores informational heads", async () => {
     const { recorder, post } = await against((socket) =>
       socket.write(`HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 102 P\r\n\r\n${ok("{}")}`),

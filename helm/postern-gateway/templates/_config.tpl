@@ -4,6 +4,7 @@
 {{- $_ := set $config.relay "token" (dict "file" "/run/secrets/postern/tunnel-token") -}}
 {{- $_ := set $config "policy" "./policy.yaml" -}}
 {{- $_ := set $config "admin" (dict "listen" "0.0.0.0:9464") -}}
+{{- with .Values.adminToken }}{{ $_ := set $config.admin "token" . }}{{ end -}}
 {{- with ($config.audit).file -}}
 {{- if not (and $.Values.auditVolume (hasPrefix "/var/log/postern/" .)) -}}
 {{- fail "config.audit.file must lie in /var/log/postern, with an auditVolume: the rest of the container is read-only" -}}

@@ -87,3 +87,14 @@ readinessProbe:
     - { protocol: UDP, port: 53 }
     - { protocol: TCP, port: 53 }
 {{- end -}}
+
+{{- /* Rules beside the others, for hosts on ports that `config` does not tell or that the default leaves out. */ -}}
+{{- define "postern.egressTo" -}}
+{{- range .Values.networkPolicy.egressTo }}
+- to: [{ ipBlock: { cidr: {{ .cidr | quote }} } }]
+  ports:
+    {{- range .ports }}
+    - { protocol: TCP, port: {{ int . }} }
+    {{- end }}
+{{- end -}}
+{{- end -}}

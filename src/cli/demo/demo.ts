@@ -83,7 +83,7 @@ async function runDemo(
   );
   const gatewayFile = write("gateway.yaml", gatewayYaml({ port, storeAddress: store.address, serverUrl: server.url }));
 
-  const relay = await startRelay(whole(loadRelayConfig(relayFile)), "demo", logger);
+  const relay = await startRelay(whole(loadRelayConfig(relayFile)), { nodeId: "demo", env: {}, logger });
   const gateway = await startGateway(whole(loadGatewayConfig(gatewayFile)), io.env, logger);
   stops.push(
     () => relay.stop(500),

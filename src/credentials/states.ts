@@ -1,0 +1,121 @@
+/**
+ * How the credentials are, for status and metrics: ages, counts and failures in our own words, never a value. Everything here
+ * is read from plain fields when somebody asks; a call counts nothing.
+ */
+import type { CredentialError, CredentialErrorCode } from "./errors.ts";
+import type { VaultAuthOptions } from "./options.ts";
+
+/**
+ * `none`: nothing was read yet. `stale`: an older value serves, because its store or endpoint is away. `failed`: calls would be
+ * made without it, so none are. `needs_reauth`: a person has to grant it anew.
+ */
+export type Condition = "none" | "valid" | "stale" | "failed" | "needs_reauth";
+
+export interface LastError {
+  readonly code: CredentialErrorCode;
+  readonly reason: string;
+  readonly cure: string;
+  readonly ageMs: number;
+}
+
+/** Of one thing that is read: an entry of a store, a file, an access token. */
+export interface ReaderState {
+  readonly condition: Condition;
+  /** Since what serves was read or bought. */
+  readonly ageMs?: number | undefined;
+  /** Until what serves ends by itself; undefined: it does not. */
+  readonly expiresInMs?: number | undefined;
+  readonly loads: number;
+  readonly failures: number;
+  /** Of the last failure, also after a success. */
+  readonly lastError?: LastError | undefined;
+  /** Of a refresh token that is rotated: what became of it, by our own words, since the start. */
+  readonly rotation?: Readonly<Record<string, number>> | undefined;
+}
+
+export interface CredentialState extends ReaderState {
+  readonly server: string;
+  /** `credential.type`; undefined: calls go out without one. */
+  readonly type: string | undefined;
+}
+
+export interface StoreState {
+  readonly address: string;
+  readonly method: VaultAuthOptions["method"];
+  readonly condition: "none" | "logging-in" | "valid" | "failed" | "closed";
+  /** Counts the lives of our token: each login, failure and ending begins another. */
+  readonly epoch: number;
+  /** Undefined: it does not expire, or there is none. */
+  readonly tokenExpiresInMs: number | undefined;
+  readonly logins: number;
+  readonly loginFailures: number;
+  readonly renewals: number;
+  readonly renewalFailures: number;
+  readonly lastError: LastError | undefined;
+  /** Of entries, by whatever server. */
+  readonly reads: number;
+  readonly readFailures: number;
+}
+
+export interface CredentialStates {
+  readonly servers: readonly CredentialState[];
+  readonly store: StoreState | undefined;
+}
+
+/** The last failure of something, with the time it happened. */
+export class Failures {
+  count = 0;
+  #last: { readonly error: CredentialError; readonly at: number } | undefined;
+
+  note(error: CredentialError, now: number): void {
+    this.count += 1;
+    this.#last = { error, at: now };
+  }
+
+  /** Message and cure name places, as `CredentialError` promises. */
+  last(now: number): LastError | undefined {
+    if (this.#last === undefined) return undefined;
+    const { error, at } = this.#last;
+    return { code: error.code, reason: error.message, cure: error.cure, ageMs: now - at };
+  }
+}
+
+/** `failure`: of the last attempt, if nothing has worked since. */
+export function conditionOf(isHeld: boolean, failure: CredentialError | undefined): Condition {
+  if (failure === undefined) return isHeld ? "valid" : "none";
+  if (isHeld) return "stale";
+  return failure.code === "needs-reauth" ? "needs_reauth" : "failed";
+}
+
+const noReads: ReaderState = { condition: "none", loads: 0, failures: 0 };
+const byGravity: readonly Condition[] = ["valid", "none", "stale", "failed", "needs_reauth"];
+
+/** Of a credential that is put together of several: the gravest condition, the greatest age, the nearest end. */
+export function joinStates(states: readonly ReaderState[]): ReaderState {
+  if (states.length === 0) return noReads;
+  const errors = states.flatMap(({ lastError }) => lastError ?? []);
+  return {
+    condition: byGravity[Math.max(...states.map(({ condition }) => byGravity.indexOf(condition)))] ?? "none",
+    ageMs: pick(
+      Math.max,
+      states.map(({ ageMs }) => ageMs),
+    ),
+    expiresInMs: pick(
+      Math.min,
+      states.map(({ expiresInMs }) => expiresInMs),
+    ),
+    loads: sum(states.map(({ loads }) => loads)),
+    failures: sum(states.map(({ failures }) => failures)),
+    lastError: errors.toSorted((a, b) => a.ageMs - b.ageMs)[0],
+    rotation: states.find(({ rotation }) => rotation !== undefined)?.rotation,
+  };
+}
+
+function pick(choose: (...of: number[]) => number, values: readonly (number | undefined)[]): number | undefined {
+  const known = values.flatMap((value) => value ?? []);
+  return known.length === 0 ? undefined : choose(...known);
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
