@@ -14,8 +14,8 @@ import { median, printTable, type Row, type Table } from "./report.ts";
 /**
  * `npm run bench`: the same calls to the same server directly, over two plain HTTP hops, and through Postern with
  * policy, injection and audit on; every part a process of its own, all on loopback. The targets take turns in rounds,
- * so that what drifts (clock, heat, neighbours) hits all alike. `npm run bench -- memory` is in memory.ts, `-- principals` in principals.ts;
- * `npm run bench -- scrub` compares calls with and without a credential: what injecting it and searching for it costs.
+ * so that what drifts (clock, heat, neighbours) hits all alike. `npm run bench -- memory` is in memory.ts, `-- principals` in
+ * principals.ts; `-- scrub` compares calls with and without a credential: what injecting it and searching for it costs.
  */
 const { values: flags, positionals } = parseArgs({
   allowPositionals: true,

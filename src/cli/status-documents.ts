@@ -19,6 +19,7 @@ export interface ServerReport {
         readonly failures: number;
         readonly retries: number;
         readonly lastError?: LastError | undefined;
+        readonly callers?: Readonly<Record<Condition, number>> | undefined;
         readonly rotation?: Readonly<Record<string, number>> | undefined;
       }
     | undefined;
@@ -65,8 +66,8 @@ export function reportOfGateway(
     const found = credentials.get(name);
     const counts = Object.fromEntries(Object.entries(calls.outcomes).filter(([, count]) => count > 0));
     if (found?.type === undefined) return { name, openCalls, calls: counts, scrubbed, credential: undefined };
-    const { type, condition: state, ageMs, expiresInMs, loads, failures, lastError, rotation } = found;
-    const own = { ageMs, expiresInMs, loads, failures, lastError, rotation };
+    const { type, condition: state, ageMs, expiresInMs, loads, failures, lastError, rotation, callers } = found;
+    const own = { ageMs, expiresInMs, loads, failures, lastError, rotation, callers };
     const credential = { type, state, ...own, retries: calls.retries };
     return { name, openCalls, calls: counts, scrubbed, credential };
   });

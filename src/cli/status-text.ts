@@ -61,13 +61,19 @@ function rowOf({ name, openCalls, calls, scrubbed, credential }: ServerReport): 
   return [
     name,
     credential?.type ?? "none",
-    credential?.state ?? "-",
+    credential?.callers === undefined ? (credential?.state ?? "-") : callersOf(credential.callers),
     age(credential?.ageMs),
     age(credential?.expiresInMs),
     String(openCalls),
     counts.join(", ") || "none",
     String(scrubbed),
   ];
+}
+
+/** `12 valid, 1 failed`: where each principal has a secret of his own. */
+function callersOf(callers: Readonly<Record<string, number>>): string {
+  const parts = Object.entries(callers).flatMap(([state, n]) => (n > 0 ? [`${n} ${state}`] : []));
+  return parts.join(", ") || "none";
 }
 
 function rowsOf({ name, agents, waiting, sessions }: RelayReport["tunnels"][number]): string[][] {

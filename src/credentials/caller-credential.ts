@@ -12,7 +12,7 @@ import type { LogFields, Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import type { Caller, ServerCredential } from "./server-credential.ts";
 import type { Injection } from "./shapes.ts";
-import { type Condition, joinStates, type ReaderState } from "./states.ts";
+import { type ReaderState, refusedState, summariseCallers } from "./states.ts";
 
 /** Principals of one server whose secrets are at hand at once. */
 export const maxCallers = 16_384;
@@ -64,17 +64,15 @@ export class CallerCredential implements ServerCredential {
     return this.#of(caller).refresh(failed, caller);
   }
 
-  /** One principal without a secret is no fault of the server's: it has failed when nobody has one. */
   state(): ReaderState {
+    const now = this.#options.clock.now();
     const states: ReaderState[] = [];
     for (const known of this.#known.values()) {
-      if (!(known instanceof CredentialError) && known.state !== undefined) states.push(known.state());
+      const state = known instanceof CredentialError ? refusedState(known, now) : known.state?.();
+      if (state !== undefined) states.push(state);
     }
-    const joined = joinStates(states);
-    const serves = (condition: Condition): boolean => states.some((state) => state.condition === condition);
-    const condition = serves("valid") ? "valid" : serves("stale") ? "stale" : joined.condition;
-    const loads = joined.loads + this.#droppedLoads;
-    return { condition, loads, failures: joined.failures + this.#droppedFailures, lastError: joined.lastError };
+    const { loads, failures, ...rest } = summariseCallers(states);
+    return { ...rest, loads: loads + this.#droppedLoads, failures: failures + this.#droppedFailures };
   }
 
   #noteDropped(dropped: ServerCredential | CredentialError): void {

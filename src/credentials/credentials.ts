@@ -244,6 +244,8 @@ class Store {
   readonly #entries = new Map<string, Entry>();
   readonly #written = new Map<string, Entry>();
   readonly #leases: LeaseReader[] = [];
+  #reads = 0;
+  #readFailures = 0;
 
   constructor(options: VaultOptions, deps: CredentialsOptions, reader: LocalReader) {
     const { clock, random, logger } = deps;
@@ -304,7 +306,7 @@ class Store {
     const { clock, random } = this.#deps;
     const where = (): LogFields => ({ store: this.#transport.address, path: `${mount}/${path}` });
     return new Cached({
-      load: () => this.#kv.read(mount, path),
+      load: () => this.#read(mount, path),
       freshMs: this.#options.ttlMs ?? defaultTtlMs,
       staleForMs: this.#options.staleForMs ?? defaultStaleForMs,
       clock,
@@ -313,6 +315,17 @@ class Store {
         logger.warn("store away, older secret serves", { ...where(), code, cure, reason: message }),
       onRecovered: () => logger.info("store back", where()),
     });
+  }
+
+  async #read(mount: string, path: string): Promise<KvRecord> {
+    try {
+      const record = await this.#kv.read(mount, path);
+      this.#reads += 1;
+      return record;
+    } catch (error) {
+      this.#readFailures += 1;
+      throw error;
+    }
   }
 
   openLease(request: LeaseRequest, logger: Logger): LeaseReader {
@@ -325,8 +338,8 @@ class Store {
   }
 
   state(): StoreState {
-    const { loads: reads, failures: readFailures } = joinStates([...this.#records.values()].map((one) => one.state()));
     const { method } = this.#options.auth;
+    const [reads, readFailures] = [this.#reads, this.#readFailures];
     return { address: this.#transport.address, method, ...this.#tokens.life(), reads, readFailures };
   }
 

@@ -42,6 +42,14 @@ export function credentialMetrics({ servers, store }: CredentialStates): Family[
       ]),
     },
     {
+      kind: "gauge",
+      name: "postern_credentials_callers",
+      help: "Principals who have a secret of their own for the server, by the state that it is in.",
+      samples: withCredential.flatMap(({ server, callers }) =>
+        callers === undefined ? [] : conditions.map((state) => ({ labels: { server, state }, value: callers[state] })),
+      ),
+    },
+    {
       kind: "counter",
       name: "postern_credentials_rotations_total",
       help: "Of refresh tokens: refreshed by us, adopted from another gateway, refused for good, written late.",

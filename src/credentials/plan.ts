@@ -32,13 +32,16 @@ export interface Plan {
   open(openReader: OpenReader, logger: Logger, caller: Caller): ServerCredential;
 }
 
+/** Of access tokens. */
+const tokenNames = ["Authorization"];
+
 /** Throws `not-configured` for options that cannot work. */
 export function planOf(way: Way, deps: PlanDeps): Plan {
   if (!("type" in way)) return shapePlan(way, deps);
   if (way.type === "tokenExchange") {
     const exchange = new TokenExchange(way, deps.clock);
     return {
-      names: ["Authorization"],
+      names: tokenNames,
       sources: exchange.sources,
       keyOf: (caller) => exchange.keyOf(caller),
       open: (openReader, logger, caller) =>
@@ -48,7 +51,7 @@ export function planOf(way: Way, deps: PlanDeps): Plan {
   if (!isGrant(way)) return shapePlan(shapeOf(way), deps);
   const grant = grantOf(way, deps.clock);
   return {
-    names: ["Authorization"],
+    names: tokenNames,
     sources: grant.sources,
     open: (openReader, logger) => openToken(grant, { ...deps, openReader, logger }),
   };
@@ -63,7 +66,7 @@ function shapePlan(shape: Shape, { clock }: PlanDeps): Plan {
   };
 }
 
-function openToken(grant: Grant, deps: TokenReaderDeps): ShapedCredential {
+function openToken(grant: Grant, deps: TokenReaderDeps): ServerCredential {
   const token = new TokenReader(grant, deps);
   return new ShapedCredential(tokenShape(token), [token], { clock: deps.clock, logger: deps.logger });
 }

@@ -31,6 +31,8 @@ export interface ReaderState {
   readonly lastError?: LastError | undefined;
   /** Of a refresh token that is rotated: what became of it, by our own words, since the start. */
   readonly rotation?: Readonly<Record<string, number>> | undefined;
+  /** Where each principal has his own: how many are in which condition. The rest tells of all of them together. */
+  readonly callers?: Readonly<Record<Condition, number>> | undefined;
 }
 
 export interface CredentialState extends ReaderState {
@@ -109,6 +111,22 @@ export function joinStates(states: readonly ReaderState[]): ReaderState {
     lastError: errors.toSorted((a, b) => a.ageMs - b.ageMs)[0],
     rotation: states.find(({ rotation }) => rotation !== undefined)?.rotation,
   };
+}
+
+/** Of a principal who can have none. */
+export function refusedState(error: CredentialError, now: number): ReaderState {
+  const failures = new Failures();
+  failures.note(error, now);
+  return { condition: conditionOf(false, error), loads: 0, failures: 1, lastError: failures.last(now) };
+}
+
+/** One principal without a secret is no failure of the server's credential: it is as well as the best of them. */
+export function summariseCallers(states: readonly ReaderState[]): ReaderState {
+  const callers: Record<Condition, number> = { none: 0, valid: 0, stale: 0, failed: 0, needs_reauth: 0 };
+  for (const { condition } of states) callers[condition] += 1;
+  const best = (["valid", "stale", "failed", "needs_reauth"] as const).find((condition) => callers[condition] > 0);
+  const { loads, failures, lastError } = joinStates(states);
+  return { condition: best ?? "none", loads, failures, lastError, callers };
 }
 
 function pick(choose: (...of: number[]) => number, values: readonly (number | undefined)[]): number | undefined {

@@ -21,7 +21,7 @@ import { requestOptions, ServerFinder, secretOf, textOf, toToken } from "./grant
 import type { Source, TokenExchangeOptions } from "./options.ts";
 import type { Caller, ServerCredential, ShapedCredential } from "./server-credential.ts";
 import type { Injection } from "./shapes.ts";
-import type { ReaderState } from "./states.ts";
+import { joinStates, type ReaderState } from "./states.ts";
 import type { Grant, IssuedToken } from "./token-reader.ts";
 
 const grantType = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -105,8 +105,13 @@ export class CallerExchange implements ServerCredential {
     subjectOf(caller);
     const { place, sources } = exchange;
     const begin = (): Grant => exchange.grantFor(this.#caller);
-    const obtain: Grant["obtain"] = (secrets, send) => begin().obtain(secrets, send);
-    this.#inner = open({ place, sources, sendsSecret: true, begin, obtain });
+    this.#inner = open({
+      place,
+      sources,
+      sendsSecret: true,
+      begin,
+      obtain: (secrets, send) => begin().obtain(secrets, send),
+    });
   }
 
   headerNames(): readonly string[] {
@@ -114,7 +119,7 @@ export class CallerExchange implements ServerCredential {
   }
 
   state(): ReaderState {
-    return this.#inner.state();
+    return this.#inner.state?.() ?? joinStates([]);
   }
 
   inject(caller: Caller): Injection | Promise<Injection> {

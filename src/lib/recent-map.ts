@@ -48,6 +48,7 @@ export class RecentMap<V> {
     if (this.#entries.size > this.#options.maxSize) this.#dropOldest();
   }
 
+  /** Those that are remembered now; no use of them. */
   *values(): Generator<V> {
     for (const { value } of this.#entries.values()) yield value;
   }

@@ -7,7 +7,8 @@ const jwtPattern = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 /** `text` itself, percent, form, base64, hex, JSON and HTML encoded, and the parts of a JWT. Forms may repeat. */
 export function formsOf(text: string): string[] {
   const bytes = Buffer.from(text);
-  const alike = [text, ...base64Forms(bytes), ...hexForms(bytes), ...(jwtPattern.test(text) ? jwtParts(text) : [])];
+  const parts = jwtPattern.test(text) ? jwtParts(text) : [];
+  const alike = [text, ...base64Forms(bytes), ...hexForms(bytes), ...parts];
   return plainPattern.test(text) ? alike : [...alike, ...escapedForms(text)];
 }
 
@@ -44,7 +45,7 @@ function hexForms(bytes: Buffer): [string, string] {
   return [hex, hex.toUpperCase()];
 }
 
-/** The characters that depend on `bytes` alone when 0, 1 or 2 bytes (modulo 3) stand before them, in both alphabets. */
+/** The characters that depend on `bytes` alone when 0, 1 or 2 bytes (modulo 3) stand in front of them, in both alphabets. */
 function base64Forms(bytes: Buffer): string[] {
   const shifted = Buffer.concat([Buffer.alloc(2), bytes]);
   return [0, 1, 2].flatMap((before) => {

@@ -2,8 +2,13 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { CallerCredential, maxCallers } from "../../src/credentials/caller-credential.ts";
 import { encodeCaller } from "../../src/credentials/caller-path.ts";
-import type { CredentialOptions, Injection, ServerCredential } from "../../src/credentials/index.ts";
-import { silentLogger } from "../../src/telemetry/index.ts";
+import {
+  type CredentialOptions,
+  credentialMetrics,
+  type Injection,
+  type ServerCredential,
+} from "../../src/credentials/index.ts";
+import { renderMetrics, silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
 import { bearerAt, byRole, type Harness, open } from "./harness.ts";
@@ -58,6 +63,26 @@ describe("a credential whose path names the principal", () => {
     expect([sentBy(one), sentBy(other)]).toEqual(["Bearer value-of-alice", "Bearer value-of-bob"]);
     expect(credential.inject({ id: alice.id })).toBe(one);
     expect(credential.inject({ id: bob.id })).toBe(other);
+  });
+
+  it("tells how many principals are in which state, and names none of them in the metrics", async () => {
+    const harness = await start();
+    await Promise.all([harness.inject("a", alice), harness.inject("a", bob)]);
+    await harness.failure("a", { id: "key:nobody" });
+    const states = harness.credentials.states();
+    expect(states.servers[0]).toMatchObject({
+      condition: "valid",
+      callers: { none: 0, valid: 2, stale: 0, failed: 1, needs_reauth: 0 },
+      loads: 2,
+      failures: 1,
+      lastError: { code: "not-found" },
+    });
+    expect(states.store).toMatchObject({ reads: 2, readFailures: 1 });
+    const { text } = await renderMetrics(credentialMetrics(states));
+    expect(text).toContain('postern_credentials_callers{server="a",state="valid"} 2');
+    expect(text).toContain('postern_credentials_callers{server="a",state="failed"} 1');
+    expect(text).not.toMatch(/alice|bob|nobody|mcp\/own/);
+    expect(JSON.stringify(states)).not.toMatch(/value-of/);
   });
 
   it("reads once for ten calls of one principal, and once for each principal", async () => {

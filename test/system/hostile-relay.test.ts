@@ -169,6 +169,22 @@ describe("a hostile relay", () => {
       else await startAnew();
     });
 
+    it("for a request that never ends, and with its answer too", async () => {
+      const [silent, answered] = [newId(), newId()];
+      const { open } = toolCall("echo");
+      const never = { ...openPayload, ...open, deadlineMs: 1_000 };
+      // The first may be anything yet; the second is refused by its headers, and goes on all the same.
+      current().send(frame(OPEN, silent, never), frame(DATA, silent, Buffer.from("{")));
+      current().send(frame(OPEN, answered, { ...never, method: "DELETE" }), frame(DATA, answered, Buffer.from("{")));
+      await until(() => current().answer(silent).reset === codes.EXPIRED, "the first is given up");
+      expect(current().answer(silent).head).toBeUndefined();
+      await until(() => current().answer(answered).reset === codes.EXPIRED, "the second is given up");
+      expect(current().answer(answered)).toMatchObject({ head: { status: 400 }, isEnded: true });
+      const beside = call("echo", { value: "still" });
+      await over(beside);
+      expect(current().answer(beside).text).toContain("still");
+    });
+
     it("for streams above the limit, while those below it run", async () => {
       const ids = Array.from({ length: maxStreams }, (_, i) => call("wait_for_cancel", { label: `flood ${i}` }));
       await until(() => ids.every((_, i) => fixture.log.started.includes(`flood ${i}`)), "all run");

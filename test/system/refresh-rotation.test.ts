@@ -191,7 +191,7 @@ class Rotation {
 
 const random = seeded(seed);
 
-describe.skipIf(binary === undefined)(`C26 a shared refresh token (seed ${seed})`, () => {
+describe.skipIf(binary === undefined)(`C26 a shared refresh token (seed ${seed})`, { timeout: 120_000 }, () => {
   let bao: Bao;
 
   beforeAll(async () => {

@@ -42,6 +42,8 @@ interface Place {
 interface Shape {
   /** As gateway.yaml has it. */
   credential(place: Place): object;
+  /** Where below the server's own path its fields lie, for the one principal of this test. */
+  readonly below?: string;
   /** What lies in Vault, by field; `bad` is what an operator got wrong. */
   readonly secrets: (resource: string) => Promise<{ readonly good: Fields; readonly bad: Fields }>;
   readonly carriers: readonly string[];
@@ -114,6 +116,20 @@ const staticShapes = (): Record<string, Shape> => ({
   ),
 });
 
+/** A secret of each principal's own. */
+function perCallerShape(principal: string): Shape {
+  const shape = staticShape(
+    ["token"],
+    ({ at }) => {
+      const { mount, path, field } = at("token").vault;
+      return { type: "bearer", token: { vault: { mount, path: `${path}/{principal.id}`, field } } };
+    },
+    (held) => ({ authorization: `Bearer ${held["token"]}` }),
+  );
+  // As docs/credentials.md has it, by hand.
+  return { ...shape, below: `/${principal.replaceAll(":", "~3a").replaceAll("/", "~2f").replace("#", "~23")}` };
+}
+
 /** Tokens of the authorization server; `subject` is whom they must speak for. */
 function oauthShape(
   server: OAuthServer,
@@ -144,7 +160,7 @@ function oauthShape(
 }
 
 function oauthShapes(server: OAuthServer): Record<string, Shape> {
-  const { basic, post, key, service, rotating } = server.clients;
+  const { basic, post, key, service, rotating, exchanger } = server.clients;
   const other = (): string => mintKey().pem;
   const at = { tokenEndpoint: server.tokenEndpoint };
   const grant = { type: "oauthClientCredentials", scope: "mcp" };
@@ -212,6 +228,19 @@ function oauthShapes(server: OAuthServer): Record<string, Shape> {
         scope: "mcp",
       }),
       byKey(service.pem),
+    ),
+    "token-exchange": oauthShape(
+      server,
+      { clientId: exchanger.id, subject: "alice" },
+      ({ at: from, resource }) => ({
+        type: "tokenExchange",
+        ...at,
+        clientId: exchanger.id,
+        clientSecret: from("secret"),
+        resource,
+        scope: "mcp",
+      }),
+      bySecret(exchanger.secret),
     ),
     "oauth-refresh": oauthShape(
       server,
@@ -414,11 +443,13 @@ const names = [
   "basic",
   "basic-named",
   "headers",
+  "per-caller",
   "oauth-basic",
   "oauth-issuer",
   "oauth-post",
   "oauth-key",
   "oauth-refresh",
+  "token-exchange",
   "jwt-bearer",
   "github-app",
   "identity",
@@ -458,9 +489,9 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
     }
   };
 
-  const write = async (name: string, fields: Readonly<Record<string, string>>): Promise<void> => {
-    remember(name, fields);
-    await bao.putSecret("secret", `mcp/${name}`, fields);
+  const write = async (name: string, server: string, fields: Fields): Promise<void> => {
+    remember(server, fields);
+    await bao.putSecret("secret", `mcp/${server}${shapes[name]?.below ?? ""}`, fields);
   };
 
   beforeAll(async () => {
@@ -471,7 +502,9 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
     github = await TokenEndpoint.start();
     Object.assign(shapes, staticShapes(), oauthShapes(oauth), { "github-app": githubShape(github) });
     Object.assign(shapes, { identity: await identityShape(bao), dynamic: await dynamicShape(bao) });
-    Object.assign(shapes, await certificateShapes(bao));
+    Object.assign(shapes, await certificateShapes(bao), {
+      "per-caller": perCallerShape(`oauth:${agents.url}#${claims.sub}`),
+    });
     expect(Object.keys(shapes).sort()).toEqual(names.toSorted());
     const servers: Record<string, object> = {};
     for (const name of names) {
@@ -487,7 +520,7 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
       for (const isWrong of [false, true]) {
         const server = isWrong ? `${name}-wrong` : name;
         const at: At = (field) => ({ vault: { mount: "secret", path: `mcp/${server}`, field } });
-        await write(server, isWrong ? bad : good);
+        await write(name, server, isWrong ? bad : good);
         servers[server] = { url: resource, credential: shape.credential({ at, resource, isWrong }) };
       }
     }
@@ -542,7 +575,7 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
       const shape = shapes[name]!;
       const before = shape.grants?.();
       const written = await shape.revoke();
-      if (written !== undefined) await write(name, written);
+      if (written !== undefined) await write(name, name, written);
       const { recorded } = upstreams[name]!;
       const first = recorded.length;
       const answers = await Promise.all(Array.from({ length: 10 }, (_, i) => echo(name, `call ${i}`)));

@@ -75,6 +75,7 @@ function openCredentials(config: GatewayConfig, io: CommandIo): Credentials {
   return createCredentials({
     vault: config.vault,
     servers: Object.fromEntries(servers),
+    areCallersVerified: config.agents.verify === "edge",
     clock: systemClock,
     random: Math.random,
     logger: silentLogger,
