@@ -19,7 +19,7 @@ import { CredentialError } from "./errors.ts";
 import { badAnswer, type SendRequest } from "./grant-http.ts";
 import { requestOptions, ServerFinder, secretOf, textOf, toToken } from "./grants.ts";
 import type { Source, TokenExchangeOptions } from "./options.ts";
-import type { Caller, ServerCredential, ShapedCredential } from "./server-credential.ts";
+import type { Caller, ServerCredential } from "./server-credential.ts";
 import type { Injection } from "./shapes.ts";
 import { joinStates, type ReaderState } from "./states.ts";
 import type { Grant, IssuedToken } from "./token-reader.ts";
@@ -97,11 +97,11 @@ export class TokenExchange {
 /** The credential of one agent's token, which is at hand only while a call goes through. */
 export class CallerExchange implements ServerCredential {
   readonly isPerCaller = true;
-  readonly #inner: ShapedCredential;
+  readonly #inner: ServerCredential;
   #caller: Caller | undefined;
 
   /** `open` makes the credential out of a grant. Throws `caller-unfit` as `TokenExchange.grantFor`. */
-  constructor(exchange: TokenExchange, caller: Caller, open: (grant: Grant) => ShapedCredential) {
+  constructor(exchange: TokenExchange, caller: Caller, open: (grant: Grant) => ServerCredential) {
     subjectOf(caller);
     const { place, sources } = exchange;
     const begin = (): Grant => exchange.grantFor(this.#caller);
@@ -125,7 +125,7 @@ export class CallerExchange implements ServerCredential {
   inject(caller: Caller): Injection | Promise<Injection> {
     this.#caller = caller;
     try {
-      return this.#inner.inject();
+      return this.#inner.inject(caller);
     } finally {
       this.#caller = undefined;
     }
@@ -134,7 +134,7 @@ export class CallerExchange implements ServerCredential {
   refresh(failed: Injection, caller: Caller): Injection | Promise<Injection> {
     this.#caller = caller;
     try {
-      return this.#inner.refresh(failed);
+      return this.#inner.refresh(failed, caller);
     } finally {
       this.#caller = undefined;
     }
