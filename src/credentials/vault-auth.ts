@@ -315,8 +315,6 @@ export class TokenManager {
       cure: failure.cure,
       waitMs,
     });
-    // What stands in its place may be what is no good.
-    state.lookAt = clock.now() + waitMs;
     if (this.#hasExpired(state)) this.#enter({ kind: "none" });
     else this.#timer.set(waitMs, () => this.#refresh());
   }
