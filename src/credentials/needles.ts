@@ -43,8 +43,9 @@ function basicParts(headers: Injection["headers"]): { blobs: string[]; userNames
     const blob = value.slice("Basic ".length);
     const pair = Buffer.from(blob, "base64").toString("utf8");
     const [userName = ""] = pair.split(":", 1);
+    const password = pair.slice(userName.length + 1);
     blobs.push(blob);
-    if (Buffer.byteLength(pair) - Buffer.byteLength(userName) - 1 >= minNeedleBytes) userNames.add(userName);
+    if (Buffer.byteLength(password) >= minNeedleBytes && password !== userName) userNames.add(userName);
   });
   return { blobs, userNames };
 }

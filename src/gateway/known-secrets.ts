@@ -31,9 +31,9 @@ export class KnownSecrets {
     const before = this.#current;
     if (injected === before) return;
     this.#current = injected;
-    if (before !== undefined && hasSameHeaders(before, injected)) return;
+    if (before !== undefined && isSame(before, injected)) return;
     const kept = this.#past.filter(({ until }) => until > now);
-    const others = kept.filter((past) => !hasSameHeaders(past.injected, injected));
+    const others = kept.filter((past) => !isSame(past.injected, injected));
     const isSameSet = kept.length === this.#past.length && others.length < kept.length;
     if (before !== undefined) others.unshift({ injected: before, until: now + pastMs });
     this.#past = others.slice(0, maxPast);
@@ -63,6 +63,14 @@ export class KnownSecrets {
   }
 }
 
-function hasSameHeaders(one: Injected, other: Injected): boolean {
-  return one.headers.length === other.headers.length && one.headers.every((text, i) => text === other.headers[i]);
+/** What was read anew without a change. */
+function isSame(one: Injected, other: Injected): boolean {
+  return (
+    isEqual(one.headers, other.headers, (text) => text) &&
+    isEqual(one.secrets, other.secrets, (secret) => secret.reveal())
+  );
+}
+
+function isEqual<T>(one: readonly T[], other: readonly T[], textOf: (part: T) => string): boolean {
+  return one.length === other.length && one.every((part, i) => textOf(part) === textOf(other[i] ?? part));
 }

@@ -53,6 +53,13 @@ describe("needles", () => {
     expect(needles.map(String)).toEqual(expect.arrayContaining([blob, "sk-0123456789abcdef"]));
   });
 
+  it("C24 a password that is the user name as well", () => {
+    const blob = Buffer.from("sk-0123456789abcdef:sk-0123456789abcdef").toString("base64");
+    const both = [new Secret("sk-0123456789abcdef"), new Secret("sk-0123456789abcdef")];
+    const { needles } = needlesOf({ headers: ["Authorization", `Basic ${blob}`], secrets: both });
+    expect(needles.map(String)).toContain("sk-0123456789abcdef");
+  });
+
   it("none of a value so short that it would be found everywhere, and that is said", () => {
     expect(needlesOf({ headers: [], secrets: [new Secret("1234567")] })).toEqual({ needles: [], hasShort: true });
     expect(needlesOf({ headers: [], secrets: [new Secret("12345678")] }).hasShort).toBe(false);

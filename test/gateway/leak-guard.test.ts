@@ -36,6 +36,21 @@ describe("what a server must not say", () => {
     expect(guard.hitCount).toBe(7);
   });
 
+  it("C24 is the secret behind its credential too, when that changes and what is sent does not", () => {
+    const guard = guardWith();
+    const bought = (secret: string) => ({
+      headers: ["Authorization", "Bearer the-same-token"],
+      secrets: [new Secret("the-same-token"), new Secret(secret)],
+    });
+    const seen = (secret: string): string | undefined =>
+      guard
+        .watch(bought(secret), "key:claude", "req-1")
+        ?.whole(Buffer.from("client-one client-two"), (bytes) => bytes)
+        ?.toString();
+    expect(seen("client-one")).toBe(`${marker} client-two`);
+    expect(seen("client-two")).toBe(`${marker} ${marker}`);
+  });
+
   it("is nothing where there is no credential", () => {
     expect(guardWith().watch({ headers: [], secrets: [] }, "key:claude", "req-1")).toBeUndefined();
   });
