@@ -57,6 +57,14 @@ const embeddings: readonly { readonly range: Range; readonly at: number; readonl
   { range: parseRange("2001::/32"), at: 12, mask: 0xff }, // Teredo
 ];
 
+const localNat64 = parseRange("64:ff9b:1::/48");
+/** Where a NAT64 prefix of 48, 56 or 64 bits has the address: byte 8 is left out (RFC 6052, 2.2). */
+const spreads: readonly (readonly number[])[] = [
+  [6, 7, 9, 10],
+  [7, 9, 10, 11],
+  [9, 10, 11, 12],
+];
+
 /** Of a host as a URL has it: an address, in brackets or not, or a name; a name tells only what no look-up is needed for. */
 export function rangeOf(host: string): AddressRange | undefined {
   const bytes = bytesOf(host.replace(/^\[(.*)\]$/, "$1"));
@@ -67,13 +75,23 @@ export function rangeOf(host: string): AddressRange | undefined {
 }
 
 function rangeOfBytes(bytes: Bytes): AddressRange {
-  if (metadata.some((known) => isEqual(known, bytes))) return "metadata";
+  if (isMetadata(bytes) || (isWithin(bytes, localNat64) && spreads.some((at) => isMetadata(pickBytes(bytes, at))))) {
+    return "metadata";
+  }
   if (loopbackRanges.some((range) => isWithin(bytes, range))) return "loopback";
   for (const { range, at, mask } of embeddings) {
     if (isWithin(bytes, range)) return rangeOfBytes(bytes.slice(at, at + 4).map((byte) => byte ^ mask));
   }
   const isPrivate = privateRanges.some((range) => isWithin(bytes, range));
   return isPrivate || (bytes.length === 16 && !isWithin(bytes, globalUnicast)) ? "private" : "public";
+}
+
+function isMetadata(bytes: Bytes): boolean {
+  return metadata.some((known) => isEqual(known, bytes));
+}
+
+function pickBytes(bytes: Bytes, at: readonly number[]): Bytes {
+  return at.map((i) => bytes[i] ?? 0);
 }
 
 interface Range {
