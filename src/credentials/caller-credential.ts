@@ -65,14 +65,16 @@ export class CallerCredential implements ServerCredential {
   }
 
   state(): ReaderState {
+    const { loads, failures, ...rest } = summariseCallers(this.#states());
+    return { ...rest, loads: loads + this.#droppedLoads, failures: failures + this.#droppedFailures };
+  }
+
+  *#states(): Generator<ReaderState> {
     const now = this.#options.clock.now();
-    const states: ReaderState[] = [];
     for (const known of this.#known.values()) {
       const state = known instanceof CredentialError ? refusedState(known, now) : known.state?.();
-      if (state !== undefined) states.push(state);
+      if (state !== undefined) yield state;
     }
-    const { loads, failures, ...rest } = summariseCallers(states);
-    return { ...rest, loads: loads + this.#droppedLoads, failures: failures + this.#droppedFailures };
   }
 
   #noteDropped(dropped: ServerCredential | CredentialError): void {

@@ -96,12 +96,18 @@ export class ShapedCredential implements ServerCredential {
 
   /** What was read may still be unfit to be sent, which only the last call has seen. */
   state(): ReaderState {
-    // Two fields of one entry are one read.
-    const distinct = new Map(this.#readers.map((reader) => [reader.state, reader]));
-    const joined = joinStates([...distinct.values()].flatMap((reader) => reader.state?.() ?? []));
+    const joined = this.#joinReaders();
     if (this.#failure === undefined) return joined;
     const lastError = this.#failures.last(this.#clock.now());
     return { ...joined, condition: conditionOf(false, this.#failure), lastError };
+  }
+
+  #joinReaders(): ReaderState {
+    const [only] = this.#readers;
+    if (only?.state !== undefined && this.#readers.length === 1) return only.state();
+    // Two fields of one entry are one read.
+    const distinct = new Map(this.#readers.map((reader) => [reader.state, reader]));
+    return joinStates([...distinct.values()].flatMap((reader) => reader.state?.() ?? []));
   }
 
   inject(): Injection | Promise<Injection> {

@@ -94,7 +94,8 @@ const byGravity: readonly Condition[] = ["valid", "none", "stale", "failed", "ne
 
 /** Of a credential that is put together of several: the gravest condition, the greatest age, the nearest end. */
 export function joinStates(states: readonly ReaderState[]): ReaderState {
-  if (states.length === 0) return noReads;
+  const [first = noReads] = states;
+  if (states.length < 2) return first;
   const errors = states.flatMap(({ lastError }) => lastError ?? []);
   return {
     condition: byGravity[Math.max(...states.map(({ condition }) => byGravity.indexOf(condition)))] ?? "none",
@@ -120,13 +121,23 @@ export function refusedState(error: CredentialError, now: number): ReaderState {
   return { condition: conditionOf(false, error), loads: 0, failures: 1, lastError: failures.last(now) };
 }
 
-/** One principal without a secret is no failure of the server's credential: it is as well as the best of them. */
-export function summariseCallers(states: readonly ReaderState[]): ReaderState {
+/**
+ * One principal without a secret is no failure of the server's credential: it is as well as the best of them. In one pass,
+ * since there may be very many, and calls wait meanwhile.
+ */
+export function summariseCallers(states: Iterable<ReaderState>): ReaderState {
   const callers: Record<Condition, number> = { none: 0, valid: 0, stale: 0, failed: 0, needs_reauth: 0 };
-  for (const { condition } of states) callers[condition] += 1;
+  let [loads, failures] = [0, 0];
+  let last: LastError | undefined;
+  for (const state of states) {
+    callers[state.condition] += 1;
+    loads += state.loads;
+    failures += state.failures;
+    const { lastError } = state;
+    if (lastError !== undefined && (last === undefined || lastError.ageMs < last.ageMs)) last = lastError;
+  }
   const best = (["valid", "stale", "failed", "needs_reauth"] as const).find((condition) => callers[condition] > 0);
-  const { loads, failures, lastError } = joinStates(states);
-  return { condition: best ?? "none", loads, failures, lastError, callers };
+  return { condition: best ?? "none", loads, failures, lastError: last, callers };
 }
 
 function pick(choose: (...of: number[]) => number, values: readonly (number | undefined)[]): number | undefined {

@@ -1,5 +1,6 @@
 /** Secrets that differ from caller to caller: each principal's entry for himself, and as much care for each as for one. */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { Cached } from "../../src/credentials/cache.ts";
 import { CallerCredential, maxCallers } from "../../src/credentials/caller-credential.ts";
 import { encodeCaller } from "../../src/credentials/caller-path.ts";
 import {
@@ -8,6 +9,9 @@ import {
   type Injection,
   type ServerCredential,
 } from "../../src/credentials/index.ts";
+import { ShapedCredential } from "../../src/credentials/server-credential.ts";
+import { shapeOf } from "../../src/credentials/shapes.ts";
+import { Secret } from "../../src/lib/index.ts";
 import { renderMetrics, silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
@@ -208,6 +212,31 @@ describe("a credential whose path names the principal", () => {
     expect(openedCount).toBe(maxCallers + 2);
     clock.advance(3_600_000);
     expect(credential.inject(alice)).not.toBe(first);
+  });
+
+  it("tells how very many are without holding up the calls", async () => {
+    const shape = shapeOf({ type: "bearer", token: { env: "X" } });
+    const random = (): number => 0.5;
+    const credential = new CallerCredential({
+      headerNames: [],
+      keyOf: ({ id }) => id,
+      open: ({ id }, logger) => {
+        const load = async (): Promise<Secret> => new Secret(`the value of ${id}`.replaceAll(" ", "-"));
+        const cached = new Cached({ load, freshMs: 3_600_000, staleForMs: 0, clock, random });
+        const reader = { read: () => cached.get(), reload: () => cached.reload(), state: cached.state };
+        return new ShapedCredential(shape, [reader], { clock, logger });
+      },
+      idleMs: 3_600_000,
+      clock,
+      logger: silentLogger,
+    });
+    for (let i = 0; i < maxCallers; i += 1) await credential.inject({ id: `key:${i}` });
+    const costs = Array.from({ length: 8 }, () => {
+      const before = process.cpuUsage();
+      expect(credential.state().callers?.valid).toBe(maxCallers);
+      return process.cpuUsage(before).user / 1_000;
+    });
+    expect(Math.min(...costs)).toBeLessThan(40);
   });
 
   it.each([
