@@ -236,7 +236,7 @@ describe("a credential whose path names the principal", () => {
       expect(credential.state().callers?.valid).toBe(maxCallers);
       return process.cpuUsage(before).user / 1_000;
     });
-    expect(Math.min(...costs)).toBeLessThan(40);
+    expect(Math.min(...costs)).toBeLessThan(20);
   });
 
   it.each([
