@@ -154,8 +154,8 @@ function subjectOf(caller: Caller | undefined): Subject {
 /** What the token says of itself, if anybody can read it; milliseconds since the Unix epoch. */
 function expiryOf(token: string): number {
   try {
-    const { exp } = decodeJwt(token);
-    return exp === undefined ? Number.POSITIVE_INFINITY : exp * 1_000;
+    const { exp }: { readonly exp?: unknown } = decodeJwt(token);
+    return typeof exp === "number" ? exp * 1_000 : Number.POSITIVE_INFINITY;
   } catch {
     return Number.POSITIVE_INFINITY;
   }

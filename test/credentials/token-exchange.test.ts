@@ -158,6 +158,20 @@ describe("a bought token lives no longer than", () => {
     expect(sentBy(await credential.inject(caller))).toBe("Bearer token-2");
   });
 
+  it("its endpoint says, where it says no time itself", async () => {
+    const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
+    const token = (id: number): string => `${part({ alg: "HS256" })}.${part({ exp: "soon", id })}.c2lnbmF0dXJl`;
+    endpoint.answer = (res) => {
+      const more = { access_token: token(endpoint.asked.length), expires_in: 60 };
+      endpoint.grant(res, { issued_token_type: accessToken, ...more });
+    };
+    const credential = startOne();
+    const caller = callerWith("subject");
+    await credential.inject(caller);
+    clock.advance(61_000);
+    expect(sentBy(await credential.inject(caller))).toBe(`Bearer ${token(2)}`);
+  });
+
   it("it says itself", async () => {
     const tokens = [await jwtUntil(120), await jwtUntil(7_000)];
     endpoint.answer = (res) =>
