@@ -16,6 +16,7 @@ import type { RefreshGrant, SpendOutcome } from "./refresh-grant.ts";
 import { RefreshRotation } from "./refresh-rotation.ts";
 import type { SecretReader } from "./server-credential.ts";
 import type { ReaderState } from "./states.ts";
+import { startStopwatch } from "./stopwatch.ts";
 import { spanOf } from "./token-reader.ts";
 
 export interface RefreshReaderDeps {
@@ -180,14 +181,15 @@ export class RefreshReader implements SecretReader {
 
   /** One request; a second one only with a client secret that was changed, and only after a refusal of the first. */
   async #spend(refreshToken: string, deadlineMs: number): Promise<SpendOutcome> {
-    const endAt = this.#clock.now() + deadlineMs;
+    const ageMs = startStopwatch(this.#clock);
+    const leftMs = (): number => deadlineMs - ageMs();
     try {
       const secrets = await this.#readSecrets();
-      const outcome = await this.#send(secrets, refreshToken, endAt);
+      const outcome = await this.#send(secrets, refreshToken, leftMs());
       if (outcome.kind !== "unspent" || outcome.error.code !== "grant-denied") return outcome;
       const younger = await Promise.all(this.#readers.map(async (reader) => reader.reload()));
       if (younger.every((secret, i) => secret.reveal() === secrets[i]?.reveal())) return outcome;
-      return await this.#send(younger, refreshToken, endAt);
+      return await this.#send(younger, refreshToken, leftMs());
     } catch (error) {
       if (error instanceof CredentialError) return { kind: "unspent", error };
       throw error;
@@ -198,8 +200,7 @@ export class RefreshReader implements SecretReader {
     return await Promise.all(this.#readers.map(async (reader) => reader.read()));
   }
 
-  async #send(secrets: readonly Secret[], refreshToken: string, endAt: number): Promise<SpendOutcome> {
-    const leftMs = endAt - this.#clock.now();
+  async #send(secrets: readonly Secret[], refreshToken: string, leftMs: number): Promise<SpendOutcome> {
     if (leftMs <= 0) {
       const message = `there was no time left to ask ${this.place}`;
       const error = new CredentialError(

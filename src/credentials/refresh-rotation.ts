@@ -23,6 +23,7 @@ import {
   withoutClaim,
   withTokens,
 } from "./refresh-record.ts";
+import { startStopwatch } from "./stopwatch.ts";
 import type { KvVersioned } from "./vault-kv.ts";
 
 export interface RotationDeps {
@@ -179,14 +180,14 @@ export class RefreshRotation {
   async #claim(entry: KvVersioned, refreshToken: string): Promise<Claimed | "conflict"> {
     const { record, clock, claimMs, owner } = this.#deps;
     const since = clock.now();
-    const sinceWall = clock.wall();
-    const claim: Claim = { owner, nonce: randomUUID(), until: sinceWall + claimMs };
+    const ageMs = startStopwatch(clock);
+    const claim: Claim = { owner, nonce: randomUUID(), until: clock.wall() + claimMs };
     const written = await this.#writeClaim(withClaim(entry.fields, claim), entry, claim.nonce);
     if (written === "conflict") return written;
-    const claimed: Claimed = { entry: written, refreshToken, since, sinceWall };
+    const claimed: Claimed = { entry: written, refreshToken, ageMs };
     this.#watched = { nonce: claim.nonce, since };
     // A store so slow that the claim might end before the answer: better not to begin.
-    if (!this.#isClosing && this.#ageMs(claimed) <= claimMs / 3) return claimed;
+    if (!this.#isClosing && ageMs() <= claimMs / 3) return claimed;
     await this.#release(claimed);
     if (this.#isClosing) throw new CredentialError("closed", "the request was given up", "none needed while stopping");
     throw slowError(record.place);
@@ -213,15 +214,9 @@ export class RefreshRotation {
    * At most a third of a claim is for its own write, and the last third to write what the request brings. An answer that
    * comes after we gave up may be the only one that there ever was: the request has all the time between.
    */
-  async #spend(claimed: Claimed): Promise<SpendOutcome> {
+  async #spend({ refreshToken, ageMs }: Claimed): Promise<SpendOutcome> {
     const { claimMs, spend } = this.#deps;
-    return await spend(claimed.refreshToken, (2 * claimMs) / 3 - this.#ageMs(claimed));
-  }
-
-  /** By whichever clock moved further, since the monotonic one stands still in a suspended machine. */
-  #ageMs({ since, sinceWall }: Claimed): number {
-    const { clock } = this.#deps;
-    return Math.max(clock.now() - since, clock.wall() - sinceWall);
+    return await spend(refreshToken, (2 * claimMs) / 3 - ageMs());
   }
 
   /** Lets the others go on; if that fails they wait until the claim is over. */
@@ -330,10 +325,8 @@ export class RefreshRotation {
 interface Claimed {
   readonly entry: KvVersioned;
   readonly refreshToken: string;
-  /** `Clock.now()` from before it was written. */
-  readonly since: number;
-  /** `Clock.wall()` of the same moment. */
-  readonly sinceWall: number;
+  /** Since before it was written. */
+  readonly ageMs: () => number;
 }
 
 function slowError(place: string): CredentialError {

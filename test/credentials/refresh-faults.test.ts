@@ -1,4 +1,7 @@
 /** Each step of a refresh fails once: nothing is spent twice, and nothing that was bought is lost. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { Injection } from "../../src/credentials/index.ts";
 import { json, TokenEndpoint } from "../support/token-endpoint.ts";
@@ -137,6 +140,27 @@ describe("C26 before anything is spent", () => {
     };
     expect((await bench.failure(await bench.gateway())).code).toBe("store-timeout");
     expect(bench.endpoint.asked).toEqual([]);
+  });
+
+  it("does not send what was claimed before the machine was suspended, also while the client's secret is read", async () => {
+    const bench = await RefreshBench.start();
+    const file = join(mkdtempSync(join(tmpdir(), "postern-rt-")), "secret");
+    writeFileSync(file, "s3cret-of-the-client", { mode: 0o600 });
+    const gateway = await bench.gateway({ client: { auth: "basic", secret: { file } } });
+    const wall = bench.clock.wall.bind(bench.clock);
+    let isClaimed = false;
+    bench.clock.wall = () => {
+      // The last look at the clock before the secret is read: the claim is a moment old.
+      if (bench.writes.length === 1 && !isClaimed) {
+        isClaimed = true;
+        bench.clock.advance(1_001);
+        setImmediate(() => bench.clock.suspend(2 * claimMs));
+      }
+      return wall();
+    };
+    expect((await bench.failure(gateway)).code).toBe("endpoint-timeout");
+    expect(bench.endpoint.asked).toEqual([]);
+    rmSync(dirname(file), { recursive: true });
   });
 
   it("reads the client's secret before it claims", async () => {
