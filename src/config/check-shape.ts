@@ -53,6 +53,7 @@ class ShapeCheck {
     walk(this.#tree, (node, path) => {
       if (node.kind !== "scalar" || node.value !== null) return;
       const isInSource = isSourceAt(this.#kind, path.slice(0, -1));
+      if (isBarePrincipal(path)) return;
       if (isInSource && !sourceKeys.includes(String(path.at(-1)))) return;
       const { example } = expectationAt(this.#kind, path);
       this.#settle(path);
@@ -112,7 +113,9 @@ class ShapeCheck {
     const general = where === "" ? `unknown key \`${unknown.key}\`` : `unknown key \`${unknown.key}\` in \`${where}\``;
     const place = where === "" ? "the document" : `\`${where}\``;
     const message = isInSource || unknown.key.length > maxShownKey ? `${place} has an unknown key` : general;
-    const choice = meant === undefined ? `one of: ${unknown.known.join(", ")}` : meant;
+    const isLocal = expectationAt(this.#kind, path.slice(0, -1)).expects.endsWith("outside Vault");
+    const choices = isLocal ? unknown.known.filter((key) => key !== "vault") : unknown.known;
+    const choice = meant === undefined ? `one of: ${choices.join(", ")}` : meant;
     if (meant !== undefined) this.#settle([...path.slice(0, -1), meant]);
     this.#add(keyPositionOf(this.#tree, path), { message, cure: choice });
   }
@@ -199,6 +202,10 @@ function ownCure(issue: Issue): string | undefined {
 
 /** Values of the wrong type whose author's intent is plain. Shows the value only where no secret can stand. */
 function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
+  if (node.kind === "map" && [...node.entries.keys()].some((key) => isBarePrincipal([...path, key]))) {
+    const cure = 'the path in quotes: "mcp/tickets/{principal.id}"';
+    return { message: `\`${formatPath(path)}\`: \`{\` begins a map in YAML`, cure };
+  }
   if (node.kind !== "scalar") return undefined;
   const label = `\`${formatPath(path)}\``;
   const key = String(path.at(-1));
@@ -220,6 +227,11 @@ function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
     return { message: `${label} must be ${expects}`, cure: `${key}: [${JSON.stringify(node.value)}]` };
   }
   return undefined;
+}
+
+/** `path: {principal.id}` without quotes is a map with a key that has no value. */
+function isBarePrincipal(path: Path): boolean {
+  return path.at(-2) === "path" && /^principal\b/.test(String(path.at(-1)));
 }
 
 export function laterFault(what: string, cure: string): Fault {

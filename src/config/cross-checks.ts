@@ -70,15 +70,20 @@ function misplacedPrincipal(path: Path): Fault {
 export function findVaultSlips(gateway: Tree): Problem[] {
   const problems: Problem[] = [];
   walk(gateway, (node, path) => {
-    if (node.kind !== "scalar" || typeof node.value !== "string" || !isVaultPath(path)) return;
-    const isKv = nodeAt(gateway, [...path.slice(0, -1), "mount"]) !== undefined;
-    const start = isKv ? "data/" : "v1/";
-    if (!node.value.startsWith(start)) return;
-    const why = isKv ? "which is added by itself where the mount is of KV version 2" : "which is added by itself";
-    const message = `\`${formatPath(path)}\` begins with ${start}, ${why}`;
-    problems.push({ at: node.at, message, cure: `path: ${node.value.slice(start.length)}` });
+    const start = addedStart(gateway, path);
+    if (node.kind !== "scalar" || start === undefined || !String(node.value).startsWith(start)) return;
+    const where = start === "data/" ? " where the mount is of KV version 2" : "";
+    const message = `\`${formatPath(path)}\` begins with ${start}, which is added by itself${where}`;
+    problems.push({ at: node.at, message, cure: `${path.at(-1)}: ${String(node.value).slice(start.length)}` });
   });
   return problems;
+}
+
+/** What Vault's API has in front of the text at `path`, and this file has not. */
+function addedStart(gateway: Tree, path: Path): string | undefined {
+  if (path.join(".") === "vault.auth.mount") return "auth/";
+  if (!isVaultPath(path)) return undefined;
+  return nodeAt(gateway, [...path.slice(0, -1), "mount"]) === undefined ? "v1/" : "data/";
 }
 
 /** One lease, certificate or record serves all callers of a server. */

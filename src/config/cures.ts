@@ -144,7 +144,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
 function issuerAt(prefix: string, audience: string): { [pattern: string]: Expectation } {
   return {
     [`${prefix}.issuer`]: text("an https:// address", "issuer: https://idp.example.com"),
-    [`${prefix}.audience`]: text("what `aud` must name", `audience: ${audience}`),
+    [`${prefix}.audience`]: text("one text, which `aud` must name", `audience: ${audience}`),
     [`${prefix}.algorithms`]: text("a list of signature algorithms", "algorithms: [RS256]"),
     [`${prefix}.algorithms[]`]: text("a signature algorithm", "RS256"),
     [`${prefix}.jwks`]: text("a URL, or the path of a file", "jwks: https://idp.example.com/jwks.json"),

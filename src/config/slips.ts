@@ -6,12 +6,29 @@
 const inAuth = "the same inside `auth: { … }`";
 const inRecord = "record: { vault: { mount: secret, path: mcp/calendar } }";
 const inClaims = "the same inside `claims: { … }`";
+const inCredential = "credential: { type: bearer, token: { … } }";
+const ownCa = "ca: PATH   (certificates are always verified)";
 const inVault = "the same in `vault:` at the top of the file, for all servers";
 
 /** By place of the unknown key: the key that is meant, or a cure in words. A key counts only where it is known. */
 const keys: { readonly [pattern: string]: readonly string[] } = {
+  "relay.tokenFile": ["token: { file: PATH }"],
+  "agents.keys[].keySha256": ["sha256"],
+  "agents.oauth": ["issuers: [ { issuer: …, audience: … } ]"],
   adminToken: ["admin: { token: { file: PATH } }"],
   "admin.tokenSha256": ["token"],
+  "admin.port": ['listen: "127.0.0.1:9464"'],
+  "vault.url": ["address"],
+  "vault.cacheTtl": ["ttl"],
+  "vault.skipVerify": [ownCa],
+  "vault.tlsSkipVerify": [ownCa],
+  "vault.auth.path": ["mount"],
+  "vault.auth.tokenFile": ["token: { file: PATH }"],
+  "vault.auth.wrapped": ["wrappedSecretId"],
+  "servers.*.auth": [inCredential],
+  "servers.*.token": [inCredential],
+  "servers.*.headers": ["credential: { type: headers, headers: { … } }"],
+  "servers.*.ca": ["the file of NODE_EXTRA_CA_CERTS, or `ca` of a credential of type mtls"],
   "vault.method": [inAuth],
   "vault.role": [inAuth],
   "vault.roleId": [inAuth],

@@ -236,12 +236,13 @@ describe("gateway.yaml", () => {
         2,
         "servers: { tickets: { url: http://t.internal/mcp, credential: { type: vaultDynamic, vault: { path: v1/ssh/creds/a }, as: { type: basic, username: { vault: { mount: secret, path: data/mcp/a, field: u } }, password: { lease: key } } } } }",
       ),
-      "vault: { address: https://v.internal, auth: { method: token, token: { file: t } } }",
+      "vault: { address: https://v.internal, auth: { method: jwt, mount: auth/jwt-k8s, role: r } }",
     ].join("\n");
     const { warnings } = sound(loadGatewayConfig(writeConfig("gateway.yaml", yaml)));
     expect(warnings).toEqual([
       "2:100 `servers.tickets.credential.vault.path` begins with v1/, which is added by itself",
       "2:179 `servers.tickets.credential.as.username.vault.path` begins with data/, which is added by itself where the mount is of KV version 2",
+      "4:67 `vault.auth.mount` begins with auth/, which is added by itself",
     ]);
   });
 

@@ -313,4 +313,88 @@ export const slipTraps: readonly Trap[] = [
       ],
     ],
   },
+  {
+    title: "a principal that stands alone, without quotes",
+    yaml: credential("type: bearer, token: { vault: { mount: secret, path: {principal.id}, field: f } }"),
+    says: [
+      [
+        "2:119 `servers.tickets.credential.token.vault.path`: `{` begins a map in YAML",
+        'the path in quotes: "mcp/tickets/{principal.id}"',
+      ],
+    ],
+  },
+  {
+    title: "a file's name as the key",
+    yaml: gatewayWith(4, "vault: { address: https://v.internal, auth: { method: token, tokenFile: supersecret } }"),
+    says: [
+      ["4:45 `vault.auth.token` is missing", "token: { file: /run/secrets/postern/NAME }"],
+      ["4:62 unknown key `tokenFile` in `vault.auth`", "token: { file: PATH }"],
+    ],
+  },
+  {
+    title: "Vault under other names",
+    yaml: gatewayWith(
+      4,
+      "vault: { url: https://v.internal, cacheTtl: 60s, tlsSkipVerify: true, auth: { method: kubernetes, role: r, path: k8s } }",
+    ),
+    says: [
+      ["4:10 unknown key `url` in `vault`", "address"],
+      ["4:35 unknown key `cacheTtl` in `vault`", "ttl"],
+      ["4:50 unknown key `tlsSkipVerify` in `vault`", "ca: PATH   (certificates are always verified)"],
+      ["4:108 unknown key `path` in `vault.auth`", "mount"],
+    ],
+  },
+  {
+    title: "a wrapped secret id under another name",
+    yaml: gatewayWith(
+      4,
+      "vault: { address: https://v.internal, auth: { method: approle, roleId: r, wrapped: { file: t } } }",
+    ),
+    says: [["4:75 unknown key `wrapped` in `vault.auth`", "wrappedSecretId"]],
+  },
+  {
+    title: "relay.yaml's name of a hash, and of issuers",
+    yaml: gatewayWith(
+      4,
+      "agents: { verify: edge, oauth: { issuer: https://i }, keys: [ { name: a, keySha256: HASH_A } ] }",
+    ),
+    says: [
+      ["4:25 unknown key `oauth` in `agents`", "issuers: [ { issuer: …, audience: … } ]"],
+      ["4:74 unknown key `keySha256` in `agents.keys[0]`", "sha256"],
+    ],
+  },
+  {
+    title: "an audience as a list",
+    yaml: gatewayWith(4, "agents: { verify: edge, issuers: [ { issuer: https://i, audience: [x, y] } ] }"),
+    says: [
+      [
+        "4:67 `agents.issuers[0].audience` must be one text, which `aud` must name",
+        "audience: https://relay.example.com/acme/tickets/mcp",
+      ],
+    ],
+  },
+  {
+    title: "an admin port, and a token that is neither file nor variable",
+    yaml: gatewayWith(4, "admin: { port: 9464, token: { value: supersecret } }"),
+    says: [
+      ["4:10 unknown key `port` in `admin`", 'listen: "127.0.0.1:9464"'],
+      ["4:31 `admin.token` has an unknown key", "one of: file, env"],
+    ],
+  },
+  {
+    title: "a credential's keys beside it",
+    yaml: gatewayWith(
+      2,
+      "servers: { tickets: { url: http://t.internal/mcp, auth: { type: bearer }, token: supersecret, headers: { X-Key: supersecret }, ca: /etc/ca.pem } }",
+    ),
+    says: [
+      ["2:51 unknown key `auth` in `servers.tickets`", "credential: { type: bearer, token: { … } }"],
+      ["2:75 unknown key `token` in `servers.tickets`", "credential: { type: bearer, token: { … } }"],
+      ["2:95 unknown key `headers` in `servers.tickets`", "credential: { type: headers, headers: { … } }"],
+      [
+        "2:128 unknown key `ca` in `servers.tickets`",
+        "the file of NODE_EXTRA_CA_CERTS, or `ca` of a credential of type mtls",
+      ],
+    ],
+  },
 ];
