@@ -16,4 +16,20 @@ describe("the command line as a process", () => {
     expect(err).toBe("");
     expect(code).toBe(1);
   }, 30_000);
+
+  it.each(["lock", "policy explain"])(
+    "says that `%s` is not there yet",
+    async (command) => {
+      const args = ["--import", "tsx", main, ...command.split(" ")];
+      const child = spawn(process.execPath, args, { stdio: ["ignore", "ignore", "pipe"] });
+      let err = "";
+      child.stderr.on("data", (chunk: Buffer) => {
+        err += chunk.toString();
+      });
+      const code = await new Promise((resolve) => child.once("close", resolve));
+      expect(err).toBe(`\`postern ${command}\` is not in this version yet\n`);
+      expect(code).toBe(2);
+    },
+    30_000,
+  );
 });
