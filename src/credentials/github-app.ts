@@ -7,6 +7,7 @@ import { CredentialError } from "./errors.ts";
 import { badAnswer, checkAddress } from "./grant-http.ts";
 import { describeSource, type GithubAppOptions } from "./options.ts";
 import { KeyReader, type SigningKey, signAssertion } from "./private-key.ts";
+import { secretAt } from "./shapes.ts";
 import type { Grant, IssuedToken } from "./token-reader.ts";
 
 const defaultApiUrl = "https://api.github.com";
@@ -27,9 +28,8 @@ export function githubAppGrant(options: GithubAppOptions, clock: Clock): Grant {
   return {
     place,
     sources: [privateKey],
-    async obtain([secret], send) {
-      if (secret === undefined) throw new TypeError("fewer secrets than sources");
-      const headers = requestHeaders(await signForApp(await keys.read(secret), appId, place, clock));
+    async obtain(secrets, send) {
+      const headers = requestHeaders(await signForApp(await keys.read(secretAt(secrets, 0)), appId, place, clock));
       const response = await send(url, { method: "POST", headers, body });
       checkStatus(response.status, place, installationId);
       return toToken(await response.json(), response.headers.get("date"), place, clock);

@@ -19,7 +19,7 @@ import {
   reachOf,
 } from "../lib/index.ts";
 import { CredentialError, type CredentialErrorCode } from "./errors.ts";
-import { reasonOf } from "./vault-transport.ts";
+import { reasonOf, retryAfterMs } from "./vault-transport.ts";
 
 export interface GrantRequest {
   readonly method: "GET" | "POST";
@@ -231,8 +231,4 @@ export function badAnswer(place: string, what: string, { status }: { readonly st
 
 function closedError(): CredentialError {
   return new CredentialError("closed", "the request was given up", "none needed while stopping");
-}
-
-function retryAfterMs(header: string | string[] | undefined): number | undefined {
-  return typeof header === "string" && /^\d{1,6}$/.test(header) ? Number(header) * 1_000 : undefined;
 }

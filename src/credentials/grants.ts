@@ -28,7 +28,7 @@ import {
   type JwtBearerOptions,
 } from "./options.ts";
 import { KeyReader, signAssertion } from "./private-key.ts";
-import { cutNewline } from "./shapes.ts";
+import { cutNewline, secretAt } from "./shapes.ts";
 import type { Grant, IssuedToken } from "./token-reader.ts";
 
 const grantType = "urn:ietf:params:oauth:grant-type:jwt-bearer";
@@ -70,9 +70,8 @@ function clientCredentialsGrant(options: ClientCredentialsOptions, clock: Clock)
     sources: typeof clientId === "string" ? [keySource] : [keySource, clientId],
     sendsSecret: client.auth !== "privateKeyJwt",
     async obtain(secrets, send) {
-      const [first, second] = secrets;
-      const id = typeof clientId === "string" ? clientId : textOf(secretOf(second));
-      const auth = await clientAuthOf(client, secretOf(first), keys);
+      const id = typeof clientId === "string" ? clientId : textOf(secretAt(secrets, 1));
+      const auth = await clientAuthOf(client, secretAt(secrets, 0), keys);
       const as = await server.find(send);
       const request = requestOptions(send, server);
       const whoAsks: Client = { client_id: id };
@@ -93,8 +92,8 @@ function jwtBearerGrant(options: JwtBearerOptions, clock: Clock): Grant {
   return {
     place: server.place,
     sources: [privateKey],
-    async obtain([secret], send) {
-      const key = await keys.read(secretOf(secret));
+    async obtain(secrets, send) {
+      const key = await keys.read(secretAt(secrets, 0));
       const assertion = await signAssertion(key, clock, {
         keyId,
         agoS: 0,
@@ -141,11 +140,6 @@ async function clientAuthOf(
     return PrivateKeyJwt({ key, kid: client.keyId });
   }
   return client.auth === "post" ? ClientSecretPost(textOf(secret)) : ClientSecretBasic(textOf(secret));
-}
-
-export function secretOf(secret: Secret | undefined): Secret {
-  if (secret === undefined) throw new TypeError("fewer secrets than sources");
-  return secret;
 }
 
 export function textOf(secret: Secret): string {

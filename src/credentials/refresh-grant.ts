@@ -11,8 +11,9 @@ import {
 import type { Clock, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
 import type { GrantHttp, SendRequest } from "./grant-http.ts";
-import { requestOptions, ServerFinder, secretOf, textOf, toToken } from "./grants.ts";
+import { requestOptions, ServerFinder, textOf, toToken } from "./grants.ts";
 import type { RefreshTokenOptions, Source } from "./options.ts";
+import { secretAt } from "./shapes.ts";
 
 /** What became of a refresh token that was sent. */
 export type SpendOutcome =
@@ -58,7 +59,7 @@ export function refreshGrant(options: RefreshTokenOptions, http: GrantHttp, cloc
   const idSource = typeof clientId === "string" ? [] : [clientId];
 
   async function ask(secrets: readonly Secret[], refreshToken: string, send: SendRequest): Promise<Answered> {
-    const id = typeof clientId === "string" ? clientId : textOf(secretOf(secrets.at(-1)));
+    const id = typeof clientId === "string" ? clientId : textOf(secretAt(secrets, secrets.length - 1));
     const who: Client = { client_id: id };
     const as = await server.find(send);
     const request = { ...requestOptions(send, server), additionalParameters: parameters };
@@ -107,7 +108,7 @@ function maySpend({ isUnsent, status = 0 }: CredentialError): boolean {
 
 function authOf(client: RefreshTokenOptions["client"], secrets: readonly Secret[]): ClientAuth {
   if (client === undefined) return None();
-  const secret = textOf(secretOf(secrets[0]));
+  const secret = textOf(secretAt(secrets, 0));
   return client.auth === "post" ? ClientSecretPost(secret) : ClientSecretBasic(secret);
 }
 

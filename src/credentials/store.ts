@@ -198,9 +198,9 @@ function transportOptions(options: VaultOptions, clock: Clock, reader: LocalRead
   if (auth.method === "agent") {
     const { address } = auth.agent;
     const isSocket = address.startsWith("unix:/");
-    return { address: isSocket ? address : checkAddress(address), namespace, ca, clock, sendsTokens: false };
+    return { address: isSocket ? address : checkStoreAddress(address), namespace, ca, clock, sendsTokens: false };
   }
-  const plain = { address: checkAddress(options.address), namespace, ca, clock };
+  const plain = { address: checkStoreAddress(options.address), namespace, ca, clock };
   if (auth.method !== "cert") return plain;
   const clientCertificate = async (): Promise<ClientCertificate> => {
     const [certificate, privateKey] = await Promise.all([reader.read(auth.certificate), reader.read(auth.privateKey)]);
@@ -210,7 +210,7 @@ function transportOptions(options: VaultOptions, clock: Clock, reader: LocalRead
 }
 
 /** The address as node-vault needs it; a token must not cross a network in the clear. */
-function checkAddress(address: string): string {
+function checkStoreAddress(address: string): string {
   const url = URL.canParse(address) ? new URL(address) : undefined;
   const isSafe = url !== undefined && isSafeAddress(url);
   if (

@@ -17,10 +17,10 @@ import {
 import type { Clock, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
 import { badAnswer, type SendRequest } from "./grant-http.ts";
-import { requestOptions, ServerFinder, secretOf, textOf, toToken } from "./grants.ts";
+import { requestOptions, ServerFinder, textOf, toToken } from "./grants.ts";
 import type { Source, TokenExchangeOptions } from "./options.ts";
 import type { Caller, ServerCredential } from "./server-credential.ts";
-import type { Injection } from "./shapes.ts";
+import { type Injection, secretAt } from "./shapes.ts";
 import { joinStates, type ReaderState } from "./states.ts";
 import type { Grant, IssuedToken } from "./token-reader.ts";
 
@@ -77,8 +77,8 @@ export class TokenExchange {
       throw new CredentialError("caller-unfit", "the agent's token has expired", "none: the agent gets a new one");
     }
     const { clientId, client } = this.#options;
-    const secret = textOf(secretOf(secrets[0]));
-    const whoAsks: Client = { client_id: typeof clientId === "string" ? clientId : textOf(secretOf(secrets[1])) };
+    const secret = textOf(secretAt(secrets, 0));
+    const whoAsks: Client = { client_id: typeof clientId === "string" ? clientId : textOf(secretAt(secrets, 1)) };
     const auth = client.auth === "post" ? ClientSecretPost(secret) : ClientSecretBasic(secret);
     const as = await this.#server.find(send);
     const parameters = { ...this.#parameters, subject_token: subject.token.reveal() };

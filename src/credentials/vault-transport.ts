@@ -239,7 +239,8 @@ function hintOf(body: VaultAnswer): VaultHint | undefined {
   return typeof deletedAt === "string" && deletedAt !== "" ? "version-deleted" : undefined;
 }
 
-function retryAfterMs(header: string | string[] | undefined): number | undefined {
+/** What a `Retry-After` in seconds says; a date is not understood. */
+export function retryAfterMs(header: string | string[] | undefined): number | undefined {
   return typeof header === "string" && /^\d{1,6}$/.test(header) ? Number(header) * 1_000 : undefined;
 }
 
