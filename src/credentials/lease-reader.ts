@@ -51,6 +51,7 @@ export class LeaseReader {
   readonly #timer: LongTimer;
   readonly #backoff: Backoff;
   #held: Held | undefined;
+  #flight: Promise<unknown> | undefined;
   #mustBeNew = false;
   #reloadAt = Number.NEGATIVE_INFINITY;
   #reloadPauseMs = reloadPauseMs;
@@ -65,7 +66,11 @@ export class LeaseReader {
     this.#timer = new LongTimer(clock);
     this.#backoff = new Backoff({ baseMs: 1_000, capMs: 60_000, random });
     this.#cached = new Cached({
-      load: () => this.#load(),
+      load: () => {
+        const flight = this.#load();
+        this.#flight = flight;
+        return flight;
+      },
       freshMs: 0,
       staleForMs: 0,
       spanOf: ({ freshMs, staleForMs }) => ({ freshMs, staleForMs }),
@@ -96,21 +101,29 @@ export class LeaseReader {
     };
   }
 
-  /** Stops renewing. A lease that does not end with our token is given back, if the store answers soon. */
+  /** Stops renewing. A lease that does not end with our token is given back, also one on its way, if the store answers soon. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#timer.cancel();
-    const { tokens, transport, clock } = this.#deps;
-    const { leaseId, token } = this.#held ?? {};
-    if (leaseId === undefined || token === undefined || tokens.revokesLeases) return;
+    const { tokens, clock } = this.#deps;
+    if (tokens.revokesLeases) return;
     await new Promise<void>((resolve) => {
       const timer = clock.after(revokeDeadlineMs, resolve);
       const end = (): void => {
         timer.cancel();
         resolve();
       };
-      transport.write("sys/leases/revoke", { lease_id: leaseId }, token).then(end, end);
+      Promise.resolve(this.#flight)
+        .catch(() => undefined)
+        .then(() => this.#giveBack())
+        .then(end, end);
     });
+  }
+
+  async #giveBack(): Promise<void> {
+    const { leaseId, token } = this.#held ?? {};
+    if (leaseId === undefined || token === undefined) return;
+    await this.#deps.transport.write("sys/leases/revoke", { lease_id: leaseId }, token);
   }
 
   #read(): Held | Promise<Held> {

@@ -274,6 +274,24 @@ describe("the life of a lease", () => {
   });
 });
 
+describe("a lease that is on its way when we stop", () => {
+  it("is given back as well", async () => {
+    const issue = issuing({ seconds: 60 });
+    let closed: Promise<void> | undefined;
+    fake.engine = (request) => {
+      if (request.path === path) closed = harness?.credentials.close();
+      return issue(request);
+    };
+    const token = await fake.createToken({ ttlMs: 3_600_000, rules });
+    harness = open({ vault: byToken(fake.address), servers: { a: dynamic }, env: { STORE_TOKEN: token }, clock });
+    await user().catch(() => undefined);
+    await closed;
+    expect(issuedCount).toBe(1);
+    expect(fake.seen.at(-1)).toMatchObject({ path: "sys/leases/revoke", body: { lease_id: `${path}/1` } });
+    expect(clock.armed).toBe(0);
+  });
+});
+
 describe("what is asked of the store", () => {
   const options = (vault: Extract<CredentialOptions, { type: "vaultDynamic" }>["vault"]): CredentialOptions => ({
     type: "vaultDynamic",
