@@ -135,20 +135,24 @@ export class TokenManager {
     };
   }
 
-  /** Stops every timer. A token that we were granted is revoked, if the store answers soon. */
+  /** Stops every timer. What we were granted is revoked, also by a login that is under way, if the store answers soon. */
   async close(): Promise<void> {
     const state = this.#state;
     if (state.kind === "closed") return;
     this.#enter({ kind: "closed" });
-    if (state.kind !== "valid" || !this.#options.login.ownsToken) return;
-    const { transport, clock } = this.#options;
+    const { transport, clock, login } = this.#options;
+    const grants = [state.kind === "valid" ? Promise.resolve(state.grant) : undefined, this.#login];
+    const due = grants.filter((grant) => grant !== undefined);
+    if (due.length === 0 || !login.ownsToken) return;
+    const revoke = async (grant: Promise<Grant>): Promise<unknown> =>
+      await transport.write("auth/token/revoke-self", {}, (await grant).token);
     await new Promise<void>((resolve) => {
       const timer = clock.after(revokeDeadlineMs, resolve);
       const end = (): void => {
         timer.cancel();
         resolve();
       };
-      transport.write("auth/token/revoke-self", {}, state.grant.token).then(end, end);
+      Promise.allSettled(due.map(revoke)).then(end, end);
     });
   }
 

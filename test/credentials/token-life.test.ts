@@ -321,7 +321,14 @@ describe("the store's token", () => {
     store.fault = () => ({ kind: "hang" });
     const pending = failure("a");
     await until(() => store.count(login) === 1, "the login");
-    await credentials.close();
+    let isClosed = false;
+    void credentials.close().then(() => {
+      isClosed = true;
+    });
+    await until(() => {
+      if (!isClosed) clock.advance(500);
+      return isClosed;
+    }, "the end");
     expect((await pending).code).toBe("closed");
     await until(() => clock.armed === 0, "every timer to be gone");
   });

@@ -15,7 +15,7 @@ interface Pending<T> {
 }
 
 /** A manager whose logins and requests end when the test says. */
-function setUp() {
+function setUp(ownsToken = false) {
   const clock = new ManualClock();
   const logins: Pending<Grant>[] = [];
   const requests: (Pending<VaultAnswer> & { path: string; token: Secret | undefined })[] = [];
@@ -28,7 +28,7 @@ function setUp() {
     close: async () => undefined,
   };
   const login = {
-    ownsToken: false,
+    ownsToken,
     logIn: () => new Promise<Grant>((resolve, reject) => logins.push({ resolve, reject })),
   };
   const manager = new TokenManager({ login, transport, clock, random: () => 0.5, logger: silentLogger });
@@ -48,6 +48,35 @@ const codeOf = (promise: Promise<unknown>): Promise<string> =>
   );
 
 describe("TokenManager", () => {
+  it("C28 gives back what a login brings that was under way at the end, and what was in use", async () => {
+    const { manager, clock, logins, requests } = setUp(true);
+    void manager.current().catch(() => undefined);
+    logins[0]?.resolve(grant("in-use", false));
+    await settle();
+    clock.advance(250_000);
+    expect(logins).toHaveLength(2);
+    const closed = manager.close();
+    logins[1]?.resolve(grant("late"));
+    await settle();
+    const asked = requests.map(({ path, token }) => [path, token?.reveal()]);
+    expect(asked).toEqual([
+      ["auth/token/revoke-self", "in-use"],
+      ["auth/token/revoke-self", "late"],
+    ]);
+    for (const { resolve } of requests) resolve(undefined);
+    await closed;
+    expect(clock.armed).toBe(0);
+  });
+
+  it("C28 waits two seconds at the end for a login that does not come", async () => {
+    const { manager, clock } = setUp(true);
+    void manager.current().catch(() => undefined);
+    const closed = manager.close();
+    clock.advance(2_000);
+    await closed;
+    expect(clock.armed).toBe(0);
+  });
+
   it("C28 discards a login that arrives after close", async () => {
     const { manager, clock, logins } = setUp();
     const code = codeOf(manager.current());
