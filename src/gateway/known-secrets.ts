@@ -25,6 +25,8 @@ export class KnownSecrets {
   #current: Injected | undefined;
   #past: { readonly injected: Injected; readonly until: number }[] = [];
   #search: Search | undefined;
+  /** Another number for each set of them. */
+  version = 0;
 
   /** `now`: `Clock.now()`. An older call may come back after a change: what it was made with is current again. */
   learn(injected: Injected, now: number): void {
@@ -37,7 +39,9 @@ export class KnownSecrets {
     const isSameSet = kept.length === this.#past.length && others.length < kept.length;
     if (before !== undefined) others.unshift({ injected: before, until: now + pastMs });
     this.#past = others.slice(0, maxPast);
-    if (!isSameSet) this.#search = undefined;
+    if (isSameSet) return;
+    this.#search = undefined;
+    this.version += 1;
   }
 
   /** Made when it is asked for. */
@@ -46,14 +50,26 @@ export class KnownSecrets {
     return this.#search;
   }
 
+  /** For an answer to `injected` that goes on while later ones have crowded that out; undefined: they have not. */
+  searchBeside(injected: Injected): Search | undefined {
+    return this.#has(injected) ? undefined : this.#makeSearch(injected);
+  }
+
+  #has(injected: Injected): boolean {
+    const current = this.#current;
+    if (current === injected || (current !== undefined && isSame(current, injected))) return true;
+    return this.#past.some((past) => isSame(past.injected, injected));
+  }
+
   /** Lets go of what can be made again. */
   forgetSearch(): void {
     this.#search = undefined;
   }
 
-  #makeSearch(): Search {
+  #makeSearch(more?: Injected): Search {
     const current = this.#current === undefined ? [] : [needlesOf(this.#current)];
-    const all: readonly Needles[] = [...current, ...this.#past.map(({ injected }) => needlesOf(injected))];
+    const others = [...this.#past.map(({ injected }) => injected), ...(more === undefined ? [] : [more])];
+    const all: readonly Needles[] = [...current, ...others.map(needlesOf)];
     const needles = all.flatMap((found) => found.needles);
     return {
       matcher: needles.length === 0 ? undefined : new NeedleMatcher(needles),

@@ -42,15 +42,19 @@ export class LeakGuard {
     const { clock, onReflect, isPerCaller } = this.#options;
     let known = this.#knownOf(callerId);
     known.learn(injected, clock.now());
-    if (this.#searchOf(known) === undefined) return undefined;
+    if (this.#searchOf(known).matcher === undefined) return undefined;
+    let { version } = known;
+    let own: NeedleMatcher | undefined;
     let isFirst = true;
     return new AnswerScrubber({
       matcher: () => {
         const latest = isPerCaller ? this.#knownOf(callerId) : known;
         // Forgotten since, as among very many callers: this stream's own value counts all the same.
         if (latest !== known) latest.learn(injected, clock.now());
+        if (latest !== known || latest.version !== version) own = latest.searchBeside(injected)?.matcher;
         known = latest;
-        return this.#searchOf(known);
+        version = latest.version;
+        return own ?? this.#searchOf(known).matcher;
       },
       onReflect,
       onHits: (count) => {
@@ -70,11 +74,11 @@ export class LeakGuard {
     return known;
   }
 
-  #searchOf(known: KnownSecrets): NeedleMatcher | undefined {
+  #searchOf(known: KnownSecrets): Search {
     const search = known.search();
     if (this.#options.isPerCaller) this.#count(known, search);
     if (search.hasShort && !this.#isShortTold) this.#warnOfShort();
-    return search.matcher;
+    return search;
   }
 
   /** The searches least recently used make room. */

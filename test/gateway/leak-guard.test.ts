@@ -51,6 +51,20 @@ describe("what a server must not say", () => {
     expect(seen("client-two")).toBe(`${marker} ${marker}`);
   });
 
+  it.each([true, false])(
+    "C24 is what a call was made with, however many others came since: per caller %s",
+    (isPerCaller) => {
+      const guard = guardWith(new ManualClock(), isPerCaller);
+      const stream = guard.watch(injection("value-of-the-stream"), "oauth:https://i#svc", "req-1");
+      const later = (text: string): string | undefined =>
+        stream?.whole(Buffer.from(text), (bytes) => bytes)?.toString();
+      for (let i = 0; i < 9; i += 1) shown(guard, `value-of-another-${i}`, "x", "oauth:https://i#svc");
+      expect(later("value-of-the-stream value-of-another-8")).toBe(`${marker} ${marker}`);
+      shown(guard, "value-of-the-last", "x", "oauth:https://i#svc");
+      expect(later("value-of-the-stream value-of-the-last")).toBe(`${marker} ${marker}`);
+    },
+  );
+
   it("is nothing where there is no credential", () => {
     expect(guardWith().watch({ headers: [], secrets: [] }, "key:claude", "req-1")).toBeUndefined();
   });
