@@ -16,4 +16,23 @@ describe("the command line as a process", () => {
     expect(err).toBe("");
     expect(code).toBe(1);
   }, 30_000);
+
+  it("a doctor's verdict is its end, whatever it could not break off still runs", async () => {
+    // As the look-up of a name does that no name server answers.
+    const running = "data:text/javascript,setInterval(() => undefined, 1000)";
+    const args = ["--import", "tsx", "--import", running, main, "doctor", "-c", "/nowhere/gateway.yaml"];
+    const child = spawn(process.execPath, args, { stdio: "ignore", timeout: 15_000 });
+    expect(await new Promise((resolve) => child.once("close", (...ended) => resolve(ended)))).toEqual([2, null]);
+  }, 30_000);
+
+  it("names a command of the contract that it does not have", async () => {
+    const args = ["--import", "tsx", main, "policy", "explain", "-c", "gateway.yaml"];
+    const child = spawn(process.execPath, args, { stdio: ["ignore", "ignore", "pipe"] });
+    let err = "";
+    child.stderr.on("data", (chunk: Buffer) => {
+      err += chunk.toString();
+    });
+    expect(await new Promise((resolve) => child.once("close", resolve))).toBe(2);
+    expect(err).toBe("`postern policy explain` is not in this version yet\n");
+  }, 30_000);
 });
