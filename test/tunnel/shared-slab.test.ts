@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer as createTcp, type Socket } fro
 import { afterEach, describe, expect, it } from "vitest";
 import { acceptTunnel } from "../../src/tunnel/accept.ts";
 import { dialTunnel } from "../../src/tunnel/dial.ts";
-import type { Session } from "../../src/tunnel/session.ts";
+import { Session } from "../../src/tunnel/session.ts";
 import type { StreamHandler } from "../../src/tunnel/types.ts";
 import { until } from "../support/until.ts";
 import { context, dialOptions, listen, openWith, pour, Recorder, welcomeOptions } from "./ends.ts";
@@ -33,9 +33,10 @@ async function connectLine(name: string, isTls: boolean): Promise<Line> {
   const behind = await listen(server as ReturnType<typeof createHttp>);
   const relay = new Promise<Session>((resolve) => {
     behind.server.on("upgrade", (req, socket, head) => {
-      void acceptTunnel({ ...welcomeOptions({ limits: windows }), req, socket, head, ...context() }).then((outcome) =>
-        resolve((outcome as { session: Session }).session),
-      );
+      const accept = { ...welcomeOptions({ limits: windows }), req, socket, head, ...context() };
+      void acceptTunnel(accept).then((outcome) => {
+        if (outcome.kind === "session" && outcome.session instanceof Session) resolve(outcome.session);
+      });
     });
   });
   const hops: Socket[] = [];
@@ -74,7 +75,7 @@ async function connectLine(name: string, isTls: boolean): Promise<Line> {
 }
 
 /** What only this stream of this session sends. */
-function bodyOf(id: string, bytes: number): Buffer {
+function bodyOf(id: string, bytes: number): Buffer<ArrayBuffer> {
   return Buffer.alloc(bytes, `<${id}>`);
 }
 
