@@ -25,8 +25,8 @@ exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 denied`;
 
 const policy: Command = (args, io) => {
   if (args[0] === "test") return policyTest(args.slice(1), io);
-  if (args[0] === "explain") io.err(notYet("policy explain"));
-  else io.err("usage: postern policy test -c gateway.yaml --server NAME …");
+  const isLater = args[0] === "explain";
+  io.err(isLater ? laterText("policy explain") : "usage: postern policy test -c gateway.yaml --server NAME …");
   return Promise.resolve(exitCodes.usage);
 };
 
@@ -44,8 +44,8 @@ const commands = new Map<string, Command>([
 /** Commands of the contract that this version does not have; named so that nobody searches for a typing error. */
 const laterCommands = new Set(["lock"]);
 
-function notYet(name: string): string {
-  return `\`postern ${name}\` is not in this version yet`;
+function laterText(command: string): string {
+  return `\`postern ${command}\` is not in this version yet`;
 }
 
 const io: CommandIo = {
@@ -66,7 +66,7 @@ async function main(args: readonly string[]): Promise<number> {
     io.out(usage);
     return exitCodes.done;
   }
-  io.err(laterCommands.has(name) ? notYet(name) : usage);
+  io.err(laterCommands.has(name) ? laterText(name) : usage);
   return exitCodes.usage;
 }
 

@@ -40,7 +40,8 @@ export function address(rules: AddressRules): z.ZodType<string, unknown> {
       return fail(`{} must begin with ${wanted}`, `${secure}://${url.host}${rules.hasPath ? url.pathname : ""}`);
     }
     if (scheme === plain && rules.isPlainLocal && !isLoopback(url.hostname)) {
-      return fail(`{}: ${plain}:// is for loopback addresses only`, `${secure}://${url.host}`);
+      const path = rules.hasPath && url.pathname !== "/" ? url.pathname : "";
+      return fail(`{}: ${plain}:// is for loopback addresses only`, `${secure}://${url.host}${path}`);
     }
     if (raw.includes("#")) return fail("{} has a fragment, which is never sent", "the address up to the #");
     const queryFault = findQueryFault(url, rules.hasPath);

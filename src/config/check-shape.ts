@@ -1,9 +1,12 @@
 import type { z } from "zod";
 import { type DocumentKind, expectationAt, type Fault, isSourceAt, patternOf } from "./cures.ts";
-import { laterKeys } from "./later.ts";
+import type { Expectation } from "./expectation.ts";
+import { issuedExpectationAt } from "./issued-cures.ts";
+import { laterCure } from "./later.ts";
 import { badNameFault, urlNamePattern } from "./names.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
+import { meantKey, meantWord } from "./slips.ts";
 import { formatPath, keyPositionOf, nodeAt, type Path, positionOf, type Tree, toValue, walk } from "./tree.ts";
 
 const sourceKeys: readonly string[] = ["vault", "file", "env", "lease"];
@@ -50,6 +53,7 @@ class ShapeCheck {
     walk(this.#tree, (node, path) => {
       if (node.kind !== "scalar" || node.value !== null) return;
       const isInSource = isSourceAt(this.#kind, path.slice(0, -1));
+      if (isBarePrincipal(path)) return;
       if (isInSource && !sourceKeys.includes(String(path.at(-1)))) return;
       const { example } = expectationAt(this.#kind, path);
       this.#settle(path);
@@ -96,20 +100,22 @@ class ShapeCheck {
   #takeUnknownKey({ issue, path }: Finding): void {
     const unknown = unknownKeyOf(issue);
     if (unknown === undefined) return;
-    const cure = laterKeys[this.#kind][patternOf(path)];
+    const cure = laterCure(this.#kind, patternOf(path));
     this.#settle(path);
     if (cure !== undefined) {
       this.#excused.add(keyOf(path.slice(0, -1)));
       this.#add(keyPositionOf(this.#tree, path), laterFault(unknown.key, cure));
       return;
     }
-    const meant = nearest(unknown.key, unknown.known);
+    const meant = meantKey(patternOf(path), unknown.known) ?? nearest(unknown.key, unknown.known);
     const where = formatPath(path.slice(0, -1));
     const isInSource = isSourceAt(this.#kind, path.slice(0, -1));
     const general = where === "" ? `unknown key \`${unknown.key}\`` : `unknown key \`${unknown.key}\` in \`${where}\``;
     const place = where === "" ? "the document" : `\`${where}\``;
     const message = isInSource || unknown.key.length > maxShownKey ? `${place} has an unknown key` : general;
-    const choice = meant === undefined ? `one of: ${unknown.known.join(", ")}` : meant;
+    const isLocal = expectationAt(this.#kind, path.slice(0, -1)).expects.endsWith("outside Vault");
+    const choices = isLocal ? unknown.known.filter((key) => key !== "vault") : unknown.known;
+    const choice = meant === undefined ? `one of: ${choices.join(", ")}` : meant;
     if (meant !== undefined) this.#settle([...path.slice(0, -1), meant]);
     this.#add(keyPositionOf(this.#tree, path), { message, cure: choice });
   }
@@ -117,18 +123,25 @@ class ShapeCheck {
   #takeIssue({ issue, path }: Finding): void {
     if (this.#isSettled(path)) return;
     this.#settle(path);
-    const { expects, example } = expectationAt(this.#kind, path);
+    const { expects, example } = this.#expectationAt(path);
     const label = path.length === 0 ? "the document" : `\`${formatPath(path)}\``;
     const node = nodeAt(this.#tree, path);
     if (node === undefined) {
       if (this.#excused.has(keyOf(path.slice(0, -1)))) return;
-      this.#add(positionOf(this.#tree, path), { message: `${label} is missing`, cure: example });
+      this.#add(positionOf(this.#tree, path), { message: `${label} is missing`, cure: ownCure(issue) || example });
       return;
     }
     const general: Fault = { message: `${label} must be ${expects}`, cure: example };
     if (node.kind === "refused") return;
     const own = ownFault(issue, label) ?? slipOf(node, path, expects);
     this.#add(node.at, own ?? withNearest(general, issue, node, path));
+  }
+
+  /** What `as` may say depends on the type of the credential that it belongs to. */
+  #expectationAt(path: Path): Expectation {
+    const type = path[2] === "credential" ? nodeAt(this.#tree, [...path.slice(0, 3), "type"]) : undefined;
+    const special = type?.kind === "scalar" ? issuedExpectationAt(String(type.value), path.slice(3)) : undefined;
+    return special ?? expectationAt(this.#kind, path);
   }
 
   #add(at: Problem["at"], fault: Fault): void {
@@ -169,7 +182,8 @@ function unknownKeyOf(issue: Issue): { readonly key: string; readonly known: rea
 function withNearest(general: Fault, issue: Issue, node: Tree, path: Path): Fault {
   const words = issue.code === "invalid_value" ? issue.values : "options" in issue ? (issue.options as unknown[]) : [];
   const choices = words.filter((word) => typeof word === "string");
-  const meant = node.kind === "scalar" && typeof node.value === "string" ? nearest(node.value, choices) : undefined;
+  const word = node.kind === "scalar" && typeof node.value === "string" ? node.value : undefined;
+  const meant = word === undefined ? undefined : (meantWord(patternOf(path), word) ?? nearest(word, choices));
   if (meant === undefined) return general;
   const key = path.at(-1);
   return { ...general, cure: typeof key === "string" ? `${key}: ${meant}` : meant };
@@ -177,12 +191,21 @@ function withNearest(general: Fault, issue: Issue, node: Tree, path: Path): Faul
 
 /** A field that found its own words for what is wrong (fields.ts). */
 function ownFault(issue: Issue, label: string): Fault | undefined {
-  if (issue.code !== "custom" || issue.params?.["cure"] === undefined) return undefined;
-  return { message: issue.message.replace("{}", label), cure: String(issue.params["cure"]) };
+  const cure = ownCure(issue);
+  return cure === undefined ? undefined : { message: issue.message.replace("{}", label), cure };
+}
+
+function ownCure(issue: Issue): string | undefined {
+  const cure = issue.code === "custom" ? issue.params?.["cure"] : undefined;
+  return cure === undefined ? undefined : String(cure);
 }
 
 /** Values of the wrong type whose author's intent is plain. Shows the value only where no secret can stand. */
 function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
+  if (node.kind === "map" && [...node.entries.keys()].some((key) => isBarePrincipal([...path, key]))) {
+    const cure = 'the path in quotes: "mcp/tickets/{principal.id}"';
+    return { message: `\`${formatPath(path)}\`: \`{\` begins a map in YAML`, cure };
+  }
   if (node.kind !== "scalar") return undefined;
   const label = `\`${formatPath(path)}\``;
   const key = String(path.at(-1));
@@ -196,7 +219,7 @@ function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
     };
   }
   if (typeof node.value !== "string") {
-    const isText = /^(?:a pattern|a name|the name)/.test(expects);
+    const isText = /^(?:a pattern|a name|the name|a client id|a user name)/.test(expects);
     const type = typeof node.value;
     return isText ? { message: `${label} is read as a ${type}, not as text`, cure: `"${node.source}"` } : undefined;
   }
@@ -204,6 +227,11 @@ function slipOf(node: Tree, path: Path, expects: string): Fault | undefined {
     return { message: `${label} must be ${expects}`, cure: `${key}: [${JSON.stringify(node.value)}]` };
   }
   return undefined;
+}
+
+/** `path: {principal.id}` without quotes is a map with a key that has no value. */
+function isBarePrincipal(path: Path): boolean {
+  return path.at(-2) === "path" && /^principal\b/.test(String(path.at(-1)));
 }
 
 export function laterFault(what: string, cure: string): Fault {

@@ -1,7 +1,8 @@
+import type { Fault } from "./cures.ts";
 import { headerNameFault } from "./header-fields.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
-import { formatPath, type MapEntry, type MapTree, nodeAt, type Tree, walk } from "./tree.ts";
+import { formatPath, type MapEntry, type MapTree, nodeAt, type Path, type Tree, walk } from "./tree.ts";
 
 /**
  * What no single field can tell. These look at trees, not at checked values, so that they find their faults beside
@@ -29,6 +30,7 @@ function vaultKeyOf({ entries }: MapTree): MapEntry | undefined {
 }
 
 const edge = "agents: { verify: edge, issuers: [ … ] }, so that the gateway itself knows who calls";
+const edgeOrKeys = "agents: { verify: edge, keys or issuers: [ … ] }, so that the gateway itself knows who calls";
 
 /** Whose secret a call gets must not be a matter of what the relay claims. */
 export function findUnverifiedCallers(gateway: Tree): Problem[] {
@@ -36,18 +38,52 @@ export function findUnverifiedCallers(gateway: Tree): Problem[] {
   const isEdge = verify?.kind === "scalar" && verify.value === "edge";
   const problems: Problem[] = [];
   walk(gateway, (node, path) => {
-    const isPath = path.at(-1) === "path" && path.at(-2) === "vault" && node.kind === "scalar";
-    if (!isPath || typeof node.value !== "string" || !node.value.includes("{principal.id}")) return;
+    if (node.kind !== "scalar" || typeof node.value !== "string") return;
+    if (!isVaultPath(path)) {
+      if (/\{ *principal\b/.test(node.value)) problems.push({ at: node.at, ...misplacedPrincipal(path) });
+      return;
+    }
+    if (!node.value.includes("{principal.id}")) return;
     const what = `\`${formatPath(path)}\` depends on who calls`;
     if (path[0] !== "servers" || path[2] !== "credential") {
       problems.push({ at: node.at, message: `${what}, but nobody calls here`, cure: "a fixed path" });
     } else if (isSharedType(nodeAt(gateway, [...path.slice(0, 3), "type"]))) {
       problems.push({ at: node.at, message: `${what}, which this type of credential cannot`, cure: "a fixed path" });
     } else if (!isEdge) {
-      problems.push({ at: node.at, message: `${what}, which needs \`agents.verify: edge\``, cure: edge });
+      problems.push({ at: node.at, message: `${what}, which needs \`agents.verify: edge\``, cure: edgeOrKeys });
     }
   });
   return [...problems, ...findTokenless(gateway, isEdge)];
+}
+
+function isVaultPath(path: Path): boolean {
+  return path.at(-1) === "path" && path.at(-2) === "vault";
+}
+
+/** Taken for a text, it would stand literally in a file's name or a header. */
+function misplacedPrincipal(path: Path): Fault {
+  const message = `\`${formatPath(path)}\`: the principal has a place in \`path\` of a Vault source only`;
+  return { message, cure: '{ vault: { mount: secret, path: "mcp/tickets/{principal.id}", field: token } }' };
+}
+
+/** Paths that are right for another tool than this one; they may be meant, so these are warnings. */
+export function findVaultSlips(gateway: Tree): Problem[] {
+  const problems: Problem[] = [];
+  walk(gateway, (node, path) => {
+    const start = addedStart(gateway, path);
+    if (node.kind !== "scalar" || start === undefined || !String(node.value).startsWith(start)) return;
+    const where = start === "data/" ? " where the mount is of KV version 2" : "";
+    const message = `\`${formatPath(path)}\` begins with ${start}, which is added by itself${where}`;
+    problems.push({ at: node.at, message, cure: `${path.at(-1)}: ${String(node.value).slice(start.length)}` });
+  });
+  return problems;
+}
+
+/** What Vault's API has in front of the text at `path`, and this file has not. */
+function addedStart(gateway: Tree, path: Path): string | undefined {
+  if (path.join(".") === "vault.auth.mount") return "auth/";
+  if (!isVaultPath(path)) return undefined;
+  return nodeAt(gateway, [...path.slice(0, -1), "mount"]) === undefined ? "v1/" : "data/";
 }
 
 /** One lease, certificate or record serves all callers of a server. */

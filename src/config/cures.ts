@@ -51,7 +51,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   "servers.*.credential": text("a map", "credential: { type: bearer, token: { file: PATH } }"),
   "servers.*.credential.type": text(
     "bearer, basic, header, headers, oauthClientCredentials, oauthRefreshToken, jwtBearer, githubApp, tokenExchange, mtls, vaultDynamic or vaultIdentity",
-    "type: bearer",
+    "type: bearer, or another: docs/credentials.md names an example of each",
   ),
   ...sourceAt("servers.*.credential.token"),
   ...sourceAt("servers.*.credential.value"),
@@ -144,7 +144,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
 function issuerAt(prefix: string, audience: string): { [pattern: string]: Expectation } {
   return {
     [`${prefix}.issuer`]: text("an https:// address", "issuer: https://idp.example.com"),
-    [`${prefix}.audience`]: text("what `aud` must name", `audience: ${audience}`),
+    [`${prefix}.audience`]: text("one text, which `aud` must name", `audience: ${audience}`),
     [`${prefix}.algorithms`]: text("a list of signature algorithms", "algorithms: [RS256]"),
     [`${prefix}.algorithms[]`]: text("a signature algorithm", "RS256"),
     [`${prefix}.jwks`]: text("a URL, or the path of a file", "jwks: https://idp.example.com/jwks.json"),
@@ -275,7 +275,9 @@ export function isSourceAt(kind: DocumentKind, path: Path): boolean {
 
 /** What is meant at `path`. A test holds that every place of the three schemas has an entry. */
 export function expectationAt(kind: DocumentKind, path: Path): Expectation {
-  return expectations[kind][patternOf(path)] ?? { expects: "something else", example: "see config/ for examples" };
+  const pattern = patternOf(path);
+  const found = Object.hasOwn(expectations[kind], pattern) ? expectations[kind][pattern] : undefined;
+  return found ?? { expects: "something else", example: "see config/ for examples" };
 }
 
 /** Maps whose keys are the author's own names. */

@@ -197,11 +197,14 @@ export function placeOf(
 ): { readonly tokenEndpoint: string } | { readonly issuer: string } | Clash {
   if (tokenEndpoint === undefined) {
     if (issuer !== undefined) return { issuer };
-    return { key: "tokenEndpoint", message: "missing", cure: "" };
+    const cure = "tokenEndpoint: https://idp.example.com/token, or issuer: https://idp.example.com";
+    return { key: "tokenEndpoint", message: "missing", cure };
   }
   if (issuer === undefined) return { tokenEndpoint };
   return { key: "issuer", message: "{} stands beside `tokenEndpoint`", cure: "one of the two" };
 }
+
+const eitherProof = "clientSecret: { file: PATH }, or privateKey: { file: PATH } and keyId: key-1";
 
 function clientOf({
   clientSecret,
@@ -210,7 +213,7 @@ function clientOf({
   clientAuth,
 }: ClientKeys): ClientCredentialsSettings["client"] | Clash {
   if (privateKey === undefined) {
-    if (clientSecret === undefined) return { key: "clientSecret", message: "missing", cure: "" };
+    if (clientSecret === undefined) return { key: "clientSecret", message: "missing", cure: eitherProof };
     if (keyId !== undefined)
       return { key: "keyId", message: "{} belongs to a `privateKey`", cure: "the file without it" };
     if (clientAuth !== "privateKeyJwt") return { auth: clientAuth ?? "basic", secret: clientSecret };

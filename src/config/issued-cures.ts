@@ -1,4 +1,5 @@
 import { type Expectation, sourceAt, text } from "./expectation.ts";
+import type { Path } from "./tree.ts";
 
 /** What is meant in credentials that Vault issues (issued-fields.ts); a part of the table of cures.ts. */
 export function issuedExpectations(credential: string): { [pattern: string]: Expectation } {
@@ -6,6 +7,7 @@ export function issuedExpectations(credential: string): { [pattern: string]: Exp
   return {
     ...sourceAt(at("certificate")),
     ...sourceAt(at("ca")),
+    [at("ca")]: text("a source of certificates", "ca: { file: /etc/postern/server-ca.crt }"),
     [at("pki")]: text("a map", "pki: { mount: pki, role: postern, commonName: postern.internal }"),
     [at("pki.mount")]: text("the mount of a PKI engine", "mount: pki"),
     [at("pki.role")]: text("the name of a role", "role: postern"),
@@ -17,8 +19,7 @@ export function issuedExpectations(credential: string): { [pattern: string]: Exp
     [at("vault.parameters")]: text("a map of values by name", "parameters: { minimum_seconds: 60 }"),
     [at("vault.parameters.*")]: text("text, a number, true or false", "minimum_seconds: 60"),
     [at("role")]: text("the name of a role", "role: postern"),
-    [at("as")]: text("bearer, or a map that says how it is sent", "as: { type: bearer, token: { lease: token } }"),
-    [at("as.type")]: text("bearer, basic, header, headers or oauthClientCredentials", "type: bearer"),
+    ...Object.fromEntries(Object.entries(asOf("vaultDynamic")).map(([key, expectation]) => [at(key), expectation])),
     ...leasedAt(at("as.token")),
     ...leasedAt(at("as.value")),
     ...leasedAt(at("as.password")),
@@ -36,6 +37,24 @@ export function issuedExpectations(credential: string): { [pattern: string]: Exp
     [at("as.scope")]: text("scopes with a space between them", 'scope: "mcp:read mcp:write"'),
     [at("as.resource")]: text("the URI of the MCP server", "resource: https://tickets.internal/mcp"),
     [at("as.audience")]: text("whom the token is for", "audience: https://tickets.internal"),
+  };
+}
+
+/** What stands at `path`, which begins below a credential of this type, if that is another thing than elsewhere. */
+export function issuedExpectationAt(type: string, path: Path): Expectation | undefined {
+  return asOf(type)[path.join(".")];
+}
+
+function asOf(type: string): { [key: string]: Expectation } {
+  if (type === "vaultIdentity") {
+    return {
+      as: text("bearer, or a map of type oauthClientCredentials", "as: bearer"),
+      "as.type": text("oauthClientCredentials where `as` is a map", "as: bearer"),
+    };
+  }
+  return {
+    as: text("a map that says how it is sent", "as: { type: bearer, token: { lease: FIELD } }"),
+    "as.type": text("bearer, basic, header or headers", "type: bearer"),
   };
 }
 

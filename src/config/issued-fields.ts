@@ -60,18 +60,20 @@ export function mtls(base: string) {
   }).transform(mtlsSettings);
 }
 
+const either = "certificate: { file: PATH } and privateKey: { file: PATH }, or pki: { … } for one that Vault issues";
+
 function mtlsSettings(keys: MtlsKeys, ctx: z.RefinementCtx): MtlsSettings {
   const { certificate, privateKey, ca, pki } = keys;
-  const refuse = (key: string, message: string): typeof z.NEVER => {
-    const params = message === "missing" ? {} : { cure: "one of the two" };
+  const refuse = (key: string, message: string, params = {}): typeof z.NEVER => {
     ctx.addIssue({ code: "custom", message, path: [key], params });
     return z.NEVER;
   };
   if (pki !== undefined) {
     const other = certificate === undefined ? "privateKey" : "certificate";
     if (certificate === undefined && privateKey === undefined) return { type: "mtls", pki, ca };
-    return refuse("pki", `{} stands beside \`${other}\``);
+    return refuse("pki", `{} stands beside \`${other}\``, { cure: "one of the two" });
   }
+  if (certificate === undefined && privateKey === undefined) return refuse("certificate", "missing", { cure: either });
   if (certificate === undefined) return refuse("certificate", "missing");
   if (privateKey === undefined) return refuse("privateKey", "missing");
   return { type: "mtls", certificate, privateKey, ca };
@@ -110,7 +112,7 @@ export function vaultIdentity(base: string) {
   return section({
     type: z.literal("vaultIdentity"),
     role: roleName(),
-    as: z.union([z.literal("bearer"), assertedClient(base)]),
+    as: z.union([z.literal("bearer"), z.discriminatedUnion("type", [assertedClient(base)])]),
   });
 }
 

@@ -25,6 +25,11 @@ function ruleKeys(prefix: string): LaterTable {
 
 const httpServer = "url: http://tickets.internal:8080/mcp   (a Streamable HTTP server)";
 
+/** The cure for the key at `pattern`, if it belongs to a feature of a later version. */
+export function laterCure(kind: DocumentKind, pattern: string): string | undefined {
+  return Object.hasOwn(laterKeys[kind], pattern) ? laterKeys[kind][pattern] : undefined;
+}
+
 export const laterKeys: { readonly [kind in DocumentKind]: LaterTable } = {
   gateway: {
     "servers.*.command": httpServer,

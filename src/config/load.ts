@@ -1,4 +1,5 @@
 import { dirname, isAbsolute, join, resolve } from "node:path";
+import type { Position } from "../lib/index.ts";
 import { casesSchema, type PolicyCase, placeCases } from "./cases.ts";
 import { checkShape } from "./check-shape.ts";
 import {
@@ -10,6 +11,7 @@ import {
   findUnruledServers,
   findUnverifiedCallers,
   findVaultless,
+  findVaultSlips,
 } from "./cross-checks.ts";
 import { type DocumentKind, expectationAt } from "./cures.ts";
 import { freezeConfig } from "./freeze.ts";
@@ -130,16 +132,20 @@ function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string)
     ...problems,
     ...shape.problems,
     ...findVaultless(own),
-    ...findUnverifiedCallers(own),
+    ...findUnverifiedCallers(own).filter(({ at }) => !shape.problems.some((told) => isSamePlace(told.at, at))),
     ...findHeaderFaults(own),
     ...findSharedKeys(own),
     ...policy.problems,
   ];
   if (policy.tree !== undefined) found.push(...findUnknownServers(policy.tree, tree));
-  const warnings = policy.tree === undefined ? [] : findUnruledServers(tree, policy.tree);
+  const unruled = policy.tree === undefined ? [] : findUnruledServers(tree, policy.tree);
   const isWhole = shape.value !== undefined && policy.source !== undefined;
   const config = isWhole ? { ...shape.value, policy: policy.source, policyFile: policy.file } : undefined;
-  return settle(config, found, [...warnings, ...policy.warnings]);
+  return settle(config, found, [...findVaultSlips(own), ...unruled, ...policy.warnings]);
+}
+
+function isSamePlace(a: Position, b: Position): boolean {
+  return a.line === b.line && a.column === b.column;
 }
 
 interface ReadPolicy {

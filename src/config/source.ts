@@ -19,6 +19,7 @@ const placeholder = "{principal.id}";
  */
 export function vaultPath(options: { readonly isTemplate?: boolean } = {}): z.ZodType<string, unknown> {
   return textField({ minLength: 1 }, (raw, fail) => {
+    if (raw.includes("${")) return fail("{}: variables are not expanded here", raw.replaceAll("${", "{"));
     if (options.isTemplate !== true && /[{}]/.test(raw))
       return fail("{} is the same for every principal", "a fixed path");
     if (/[{}]/.test(raw.replaceAll(placeholder, "")))

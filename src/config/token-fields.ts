@@ -56,6 +56,9 @@ export function issuer(): z.ZodType<string, unknown> {
   return textField({ pattern: "^https?://" }, (raw, fail) => {
     const fault = firstFault(rules, raw);
     if (fault !== undefined) return fail(fault.message, fault.cure.replace(/\/mcp$/, ""));
+    if (/\/\.well-known\//.test(raw)) {
+      return fail("{} is where the issuer's metadata lie, not the issuer", raw.replace(/\/\.well-known\/[^/?]+/, ""));
+    }
     return raw.includes("?") ? fail("{} must have no query", raw.slice(0, raw.indexOf("?"))) : raw;
   });
 }

@@ -167,7 +167,9 @@ export class Cached<T> {
   /** A store that is away is tried again soon; a "no" stands for longer, and `Retry-After` is honoured up to a minute. */
   #pauseMs(failure: CredentialError): number {
     const { random } = this.#options;
-    const pause = failure.isAway ? 500 + random() * 1_500 : 5_000 + random() * 25_000;
+    // Refused logins have a pause of their own, in which nothing is asked.
+    const pause =
+      failure.isAway || failure.code === "login-denied" ? 500 + random() * 1_500 : 5_000 + random() * 25_000;
     return Math.max(pause, Math.min(failure.retryAfterMs ?? 0, 60_000));
   }
 }

@@ -16,7 +16,8 @@ export const minNeedleBytes = 8;
 /**
  * The exact values of one injection and the forms that software gives them by itself: percent, form, base64, hex, JSON
  * and HTML encoding, the parts of a JWT, and what stands in `Authorization: Basic`. Exact values only: patterns of what
- * looks like a secret spoil code and texts. A user name is no secret.
+ * looks like a secret spoil code and texts. A user name is no secret, unless the password is too short to be one: APIs that
+ * take a key as the user name want an "x" there.
  */
 export function needlesOf({ headers, secrets, tls }: Injection): Needles {
   // A certificate is no secret, and its key never reaches the server.
@@ -40,9 +41,10 @@ function basicParts(headers: Injection["headers"]): { blobs: string[]; userNames
     const isBasic = i % 2 === 1 && headers[i - 1]?.toLowerCase() === "authorization" && value.startsWith("Basic ");
     if (!isBasic) return;
     const blob = value.slice("Basic ".length);
-    const [userName = ""] = Buffer.from(blob, "base64").toString("utf8").split(":", 1);
+    const pair = Buffer.from(blob, "base64").toString("utf8");
+    const [userName = ""] = pair.split(":", 1);
     blobs.push(blob);
-    userNames.add(userName);
+    if (Buffer.byteLength(pair) - Buffer.byteLength(userName) - 1 >= minNeedleBytes) userNames.add(userName);
   });
   return { blobs, userNames };
 }

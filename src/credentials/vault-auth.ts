@@ -86,8 +86,9 @@ export class TokenManager {
       case "logging-in":
         return await state.done;
       case "failed":
-        if (this.#options.clock.now() < state.retryAt) throw state.error;
-        return await this.#begin();
+        if (this.#options.clock.now() < state.retryAt && !(await this.#hasAnother())) throw state.error;
+        // Somebody else may have begun while a file was read.
+        return this.#state === state ? await this.#begin() : await this.current();
       case "none":
         return await this.#begin();
     }
@@ -150,13 +151,18 @@ export class TokenManager {
     });
   }
 
+  /** Whether what was refused has been replaced; what cannot be read just now has not. */
+  async #hasAnother(): Promise<boolean> {
+    return (await this.#options.login.isReplaced?.().catch(() => false)) ?? false;
+  }
+
   /** The token in hand goes on serving until the one that replaces it has proved good. */
   #look(state: Valid): void {
     const { login, clock } = this.#options;
     const now = clock.now();
     if (login.isReplaced === undefined || now < state.lookAt) return;
     state.lookAt = now + lookEveryMs;
-    login.isReplaced(state.grant.token).then(
+    login.isReplaced().then(
       (isReplaced) => {
         if (!isReplaced || this.#state !== state) return;
         this.#enter({ ...state, next: "log-in" });

@@ -30,8 +30,8 @@ export interface VaultLogin {
   logIn(): Promise<Grant>;
   /** Whether a token that we got this way is ours to revoke. */
   readonly ownsToken: boolean;
-  /** Whether another token than `token` stands where it was read. Absent where none could. Rejects with `CredentialError`. */
-  readonly isReplaced?: (token: Secret) => Promise<boolean>;
+  /** Whether another token stands where the last one was read. Absent where none could. Rejects with `CredentialError`. */
+  readonly isReplaced?: () => Promise<boolean>;
 }
 
 export interface LoginDeps {
@@ -108,15 +108,25 @@ async function proveByJwt(auth: JwtAuthOptions, reader: LocalReader): Promise<Pr
 
 /** A file may be the sink of a Vault Agent, which renews its token there and at its maximum writes the next. */
 function tokenLogin(auth: TokenAuthOptions, transport: VaultTransport, reader: LocalReader): VaultLogin {
-  const logIn = (): Promise<Grant> => adoptToken(auth, transport, reader);
-  if ("env" in auth.token) return { ownsToken: false, logIn };
-  const isReplaced = async (token: Secret): Promise<boolean> =>
-    (await reader.read(auth.token)).reveal() !== token.reveal();
-  return { ownsToken: false, logIn: async () => ({ ...(await logIn()), isShared: true }), isReplaced };
+  if ("env" in auth.token) return { ownsToken: false, logIn: () => adoptToken(auth, transport, reader) };
+  let last: Secret | undefined;
+  const readToken = async (): Promise<Secret> => {
+    last = await reader.read(auth.token);
+    return last;
+  };
+  return {
+    ownsToken: false,
+    logIn: async () => ({ ...(await adoptToken(auth, transport, { read: readToken })), isShared: true }),
+    isReplaced: async () => (await reader.read(auth.token)).reveal() !== last?.reveal(),
+  };
 }
 
 /** A token made by somebody else: only the store knows its life. */
-async function adoptToken(auth: TokenAuthOptions, transport: VaultTransport, reader: LocalReader): Promise<Grant> {
+async function adoptToken(
+  auth: TokenAuthOptions,
+  transport: VaultTransport,
+  reader: Pick<LocalReader, "read">,
+): Promise<Grant> {
   const token = await reader.read(auth.token);
   requirePlain(token, describeSource(auth.token));
   try {

@@ -113,11 +113,11 @@ export class AuditLog {
   describe(subject: AuditSubject): AuditText {
     const { exchangeId, requestId, principalId, server, verb, method, name } = subject;
     const text =
-      member("exchangeId", exchangeId) +
+      plain("exchangeId", exchangeId) +
       member("requestId", requestId) +
       member("principal", principalId) +
-      member("server", server) +
-      member("verb", verb) +
+      plain("server", server) +
+      plain("verb", verb) +
       member("method", cut(method)) +
       member("name", cut(name));
     return { text };
@@ -127,7 +127,7 @@ export class AuditLog {
   decision(subject: AuditText, decision: Decision | Refused, waiter: AuditWaiter): void {
     const line =
       this.#begin("decision", subject) +
-      member("decision", decision.kind === "allow" ? "allow" : "deny") +
+      plain("decision", decision.kind === "allow" ? "allow" : "deny") +
       member("reason", decision.kind === "allow" ? undefined : decision.reason) +
       member("rule", decision.kind === "refused" ? undefined : decision.rule) +
       member("at", decision.kind === "refused" || decision.at === undefined ? undefined : formatPosition(decision.at)) +
@@ -157,7 +157,7 @@ export class AuditLog {
     this.#writer.append(
       this.#begin("outcome", subject) +
         member("status", outcome.status) +
-        member("by", outcome.by) +
+        plain("by", outcome.by) +
         member("end", outcome.end) +
         member("bytesIn", outcome.bytesIn) +
         member("bytesOut", outcome.bytesOut) +
@@ -225,6 +225,11 @@ function round(ms: number | undefined): number | undefined {
 /** One member after others. Records are put together by hand: JSON.stringify of a record costs more than a whole decision. */
 function member(name: string, value: string | number | undefined): string {
   return value === undefined ? "" : `,"${name}":${typeof value === "string" ? JSON.stringify(value) : value}`;
+}
+
+/** As `member`, for what is made here or was checked against a pattern that admits no quote and no backslash. */
+function plain(name: string, value: string | undefined): string {
+  return value === undefined ? "" : `,"${name}":"${value}"`;
 }
 
 const lineEnd = "}\n";

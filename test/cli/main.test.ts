@@ -25,14 +25,19 @@ describe("the command line as a process", () => {
     expect(await new Promise((resolve) => child.once("close", (...ended) => resolve(ended)))).toEqual([2, null]);
   }, 30_000);
 
-  it("names a command of the contract that it does not have", async () => {
-    const args = ["--import", "tsx", main, "policy", "explain", "-c", "gateway.yaml"];
-    const child = spawn(process.execPath, args, { stdio: ["ignore", "ignore", "pipe"] });
-    let err = "";
-    child.stderr.on("data", (chunk: Buffer) => {
-      err += chunk.toString();
-    });
-    expect(await new Promise((resolve) => child.once("close", resolve))).toBe(2);
-    expect(err).toBe("`postern policy explain` is not in this version yet\n");
-  }, 30_000);
+  it.each(["lock", "policy explain"])(
+    "says that `%s` is not there yet",
+    async (command) => {
+      const args = ["--import", "tsx", main, ...command.split(" ")];
+      const child = spawn(process.execPath, args, { stdio: ["ignore", "ignore", "pipe"] });
+      let err = "";
+      child.stderr.on("data", (chunk: Buffer) => {
+        err += chunk.toString();
+      });
+      const code = await new Promise((resolve) => child.once("close", resolve));
+      expect(err).toBe(`\`postern ${command}\` is not in this version yet\n`);
+      expect(code).toBe(2);
+    },
+    30_000,
+  );
 });

@@ -341,10 +341,13 @@ export const gatewayTraps: readonly Trap[] = [
     title: "a client without an endpoint and without a secret",
     yaml: withCredential("type: oauthClientCredentials, clientId: x"),
     says: [
-      ["2:63 `servers.tickets.credential.tokenEndpoint` is missing", "tokenEndpoint: https://idp.example.com/token"],
+      [
+        "2:63 `servers.tickets.credential.tokenEndpoint` is missing",
+        "tokenEndpoint: https://idp.example.com/token, or issuer: https://idp.example.com",
+      ],
       [
         "2:63 `servers.tickets.credential.clientSecret` is missing",
-        "clientSecret: { file: /run/secrets/postern/NAME }",
+        "clientSecret: { file: PATH }, or privateKey: { file: PATH } and keyId: key-1",
       ],
     ],
   },
@@ -475,7 +478,7 @@ export const gatewayTraps: readonly Trap[] = [
     says: [
       [
         "2:110 `servers.tickets.credential.tokenEndpoint`: http:// is for loopback addresses only",
-        "https://idp.internal",
+        "https://idp.internal/token",
       ],
       [
         "2:164 `servers.tickets.credential.clientSecret`: a secret is never written into this file",
@@ -639,7 +642,12 @@ export const gatewayTraps: readonly Trap[] = [
   {
     title: "a credential without type",
     yaml: gatewayWith(2, "servers: { tickets: { url: http://t.internal/mcp, credential: { token: { file: t } } } }"),
-    says: [["2:63 `servers.tickets.credential.type` is missing", "type: bearer"]],
+    says: [
+      [
+        "2:63 `servers.tickets.credential.type` is missing",
+        "type: bearer, or another: docs/credentials.md names an example of each",
+      ],
+    ],
   },
   {
     title: "a Vault source without a Vault",
@@ -706,7 +714,7 @@ export const gatewayTraps: readonly Trap[] = [
     says: [
       [
         "2:113 `servers.tickets.credential.token.vault.path` depends on who calls, which needs `agents.verify: edge`",
-        "agents: { verify: edge, issuers: [ … ] }, so that the gateway itself knows who calls",
+        "agents: { verify: edge, keys or issuers: [ … ] }, so that the gateway itself knows who calls",
       ],
     ],
   },
@@ -754,7 +762,10 @@ export const gatewayTraps: readonly Trap[] = [
       `agents: { verify: edge, keys: [ { name: a, sha256: "${"a".repeat(64)}" } ] }`,
     ].join("\n"),
     says: [
-      ["2:63 `servers.tickets.credential.tokenEndpoint` is missing", "tokenEndpoint: https://idp.example.com/token"],
+      [
+        "2:63 `servers.tickets.credential.tokenEndpoint` is missing",
+        "tokenEndpoint: https://idp.example.com/token, or issuer: https://idp.example.com",
+      ],
       [
         "2:71 `type: tokenExchange` needs agents with tokens: `agents.issuers`",
         "agents: { verify: edge, issuers: [ … ] }, so that the gateway itself knows who calls",

@@ -97,12 +97,7 @@ export const issuedTraps: readonly Trap[] = [
     yaml: credential(
       "type: vaultDynamic, vault: { path: ssh/creds/a }, as: { type: oauthClientCredentials, tokenEndpoint: https://i/t }",
     ),
-    says: [
-      [
-        "2:128 `servers.tickets.credential.as.type` must be bearer, basic, header, headers or oauthClientCredentials",
-        "type: bearer",
-      ],
-    ],
+    says: [["2:128 `servers.tickets.credential.as.type` must be bearer, basic, header or headers", "type: bearer"]],
   },
   {
     title: "a header of HTTP's own, and one twice, of what is issued",
@@ -118,10 +113,7 @@ export const issuedTraps: readonly Trap[] = [
     title: "an identity that is sent in no way that is known",
     yaml: credential("type: vaultIdentity, role: tickets, as: header"),
     says: [
-      [
-        "2:106 `servers.tickets.credential.as` must be bearer, or a map that says how it is sent",
-        "as: { type: bearer, token: { lease: token } }",
-      ],
+      ["2:106 `servers.tickets.credential.as` must be bearer, or a map of type oauthClientCredentials", "as: bearer"],
     ],
   },
   {

@@ -230,6 +230,22 @@ describe("gateway.yaml", () => {
     expect(warnings).toEqual(["2:53 the policy has no entry for `crm`: every call to it is denied"]);
   });
 
+  it("warns of paths with what Vault's API adds to them, which may be meant", () => {
+    const yaml = [
+      gatewayWith(
+        2,
+        "servers: { tickets: { url: http://t.internal/mcp, credential: { type: vaultDynamic, vault: { path: v1/ssh/creds/a }, as: { type: basic, username: { vault: { mount: secret, path: data/mcp/a, field: u } }, password: { lease: key } } } } }",
+      ),
+      "vault: { address: https://v.internal, auth: { method: jwt, mount: auth/jwt-k8s, role: r } }",
+    ].join("\n");
+    const { warnings } = sound(loadGatewayConfig(writeConfig("gateway.yaml", yaml)));
+    expect(warnings).toEqual([
+      "2:100 `servers.tickets.credential.vault.path` begins with v1/, which is added by itself",
+      "2:179 `servers.tickets.credential.as.username.vault.path` begins with data/, which is added by itself where the mount is of KV version 2",
+      "4:67 `vault.auth.mount` begins with auth/, which is added by itself",
+    ]);
+  });
+
   it("takes plain text to loopback only", () => {
     for (const host of ["127.0.0.1:1", "localhost:1", "[::1]:1"]) {
       const yaml = gatewayWith(1, `relay: { url: "ws://${host}", tunnel: acme, token: { file: t } }`);

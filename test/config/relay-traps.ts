@@ -86,7 +86,7 @@ export const relayTraps: readonly Trap[] = [
       ["5:66 `tunnels.acme.agents[0].oauth.algorithms[1]`: an unsigned token proves nothing", "RS256"],
       ["5:72 `tunnels.acme.agents[0].oauth.algorithms[2]` is no signature algorithm that is known here", "RS256"],
       ["5:97 `tunnels.acme.agents[0].oauth.requiredScopes[0]` holds several scopes", "[a, b]"],
-      ["5:111 `tunnels.acme.agents[0].oauth.jwks`: http:// is for loopback addresses only", "https://k.x"],
+      ["5:111 `tunnels.acme.agents[0].oauth.jwks`: http:// is for loopback addresses only", "https://k.x/jwks"],
       ["5:140 `tunnels.acme.agents[0].oauth.requireTyp` must be true or false", "requireTyp: true"],
       ["5:158 `tunnels.acme.agents[0].oauth.clientIds` must be a list of client ids", "clientIds: [claude-prod]"],
     ],

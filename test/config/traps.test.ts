@@ -5,11 +5,12 @@ import { gatewayTraps } from "./gateway-traps.ts";
 import { issuedTraps } from "./issued-traps.ts";
 import { policyTraps } from "./policy-traps.ts";
 import { relayTraps } from "./relay-traps.ts";
+import { slipTraps } from "./slip-traps.ts";
 import { type Trap, writeConfig } from "./traps.ts";
 
 const documents: readonly [string, (file: string) => Loaded<unknown>, readonly Trap[]][] = [
   ["policy.yaml", loadPolicy, policyTraps],
-  ["gateway.yaml", loadGatewayConfig, [...gatewayTraps, ...issuedTraps]],
+  ["gateway.yaml", loadGatewayConfig, [...gatewayTraps, ...issuedTraps, ...slipTraps]],
   ["relay.yaml", loadRelayConfig, relayTraps],
 ];
 

@@ -44,6 +44,15 @@ describe("needles", () => {
     expect(basic).not.toContain("svc-agents");
   });
 
+  it("C24 an API key that is sent as the user name", () => {
+    const blob = Buffer.from("sk-0123456789abcdef:x").toString("base64");
+    const { needles } = needlesOf({
+      headers: ["Authorization", `Basic ${blob}`],
+      secrets: [new Secret("sk-0123456789abcdef"), new Secret("x")],
+    });
+    expect(needles.map(String)).toEqual(expect.arrayContaining([blob, "sk-0123456789abcdef"]));
+  });
+
   it("none of a value so short that it would be found everywhere, and that is said", () => {
     expect(needlesOf({ headers: [], secrets: [new Secret("1234567")] })).toEqual({ needles: [], hasShort: true });
     expect(needlesOf({ headers: [], secrets: [new Secret("12345678")] }).hasShort).toBe(false);

@@ -55,7 +55,8 @@ describe("token exchange", () => {
     const caller = callerWith("subject-of-bob");
     const injection = await credential.inject(caller);
     expect(injection.headers).toEqual(["Authorization", "Bearer token-1"]);
-    expect(injection.secrets.map((one) => one.reveal())).toEqual(["token-1"]);
+    // Neither must come back from the server.
+    expect(injection.secrets.map((one) => one.reveal())).toEqual(["token-1", secret]);
     const { form, headers } = endpoint.only;
     expect(Object.fromEntries(form)).toEqual({
       grant_type: "urn:ietf:params:oauth:grant-type:token-exchange",

@@ -116,6 +116,21 @@ describe("a token in a file", () => {
     expect(ours(lookup), "no loop").toBeLessThanOrEqual(3);
   });
 
+  it("C28 that ended before the next one stood there costs no more calls than it must", async () => {
+    place(await newToken());
+    await harness.inject();
+    await store.revokeLogins();
+    clock.advance(2_000);
+    for (let i = 0; i < 5; i += 1) {
+      expect((await harness.failure()).code).toBe("login-denied");
+      clock.advance(60_000);
+    }
+    expect((await harness.failure()).code).toBe("login-denied");
+    const next = await newToken();
+    place(next);
+    expect(await useAgain()).toBe(next);
+  });
+
   it("C28 goes on serving while its file is away, and while what stands there is no good", async () => {
     const first = await newToken();
     place(first);

@@ -1,5 +1,6 @@
 import { generateKeyPairSync } from "node:crypto";
-import type { CredentialOptions } from "../../src/credentials/index.ts";
+import type { Caller, CredentialOptions } from "../../src/credentials/index.ts";
+import { Secret } from "../../src/lib/index.ts";
 import { bearerAt, byRole, type Harness, open, refreshing } from "../credentials/harness.ts";
 import { loopbackCertificate, loopbackKey } from "../tunnel/loopback-cert.ts";
 import { json, TokenEndpoint } from "./token-endpoint.ts";
@@ -13,6 +14,12 @@ export interface WarmCredentials {
 }
 
 const hour = 3_600;
+const accessToken = "urn:ietf:params:oauth:token-type:access_token";
+const caller: Caller = {
+  id: "key:claude",
+  token: new Secret("the-token-of-the-agent"),
+  expiresAt: Date.now() + hour * 1_000,
+};
 
 function optionsFor(endpoint: TokenEndpoint): Record<string, CredentialOptions> {
   const at = (field: string) => ({ vault: { mount: "secret", path: "mcp/a", field } });
@@ -23,12 +30,14 @@ function optionsFor(endpoint: TokenEndpoint): Record<string, CredentialOptions> 
     header: { type: "header", name: "X-Api-Key", value: at("token") },
     basic: { type: "basic", username: at("user"), password: at("token") },
     headers: { type: "headers", headers: { "X-Api-Key": at("token"), "X-User": at("user"), "X-Org": "acme" } },
-    "bearer of a file": { type: "bearer", token: { env: "TOKEN" } },
+    "bearer of each principal": bearerAt("mcp/of-{principal.id}"),
+    "bearer of a variable": { type: "bearer", token: { env: "TOKEN" } },
     oauthClientCredentials: {
       type: "oauthClientCredentials",
       ...there,
       client: { auth: "basic", secret: at("token") },
     },
+    tokenExchange: { type: "tokenExchange", ...there, client: { auth: "basic", secret: at("token") }, audience: "a" },
     oauthRefreshToken: refreshing(endpoint.url, "mcp/record"),
     jwtBearer: {
       type: "jwtBearer",
@@ -55,9 +64,10 @@ export async function warmCredentials(): Promise<WarmCredentials> {
   endpoint.answer = (res, { path }) => {
     const expires_at = new Date(Date.now() + hour * 1_000).toISOString();
     if (path.startsWith("/app/")) json(res, 201, { token: "ghs_installation-token", expires_at });
-    else endpoint.grant(res, { refresh_token: "the-next-refresh-token" });
+    else endpoint.grant(res, { refresh_token: "the-next-refresh-token", issued_token_type: accessToken });
   };
   await store.putSecret("secret", "mcp/a", { token: "secret-token-of-a", user: "svc-of-a" });
+  await store.putSecret("secret", "mcp/of-key~3aclaude", { token: "secret-token-of-claude" });
   await store.putSecret("secret", "mcp/record", { refresh_token: "the-first-refresh-token" });
   store.fault = ({ path }) => {
     const lease = { lease_id: "ssh/creds/a/1", lease_duration: hour, renewable: false };
@@ -73,6 +83,7 @@ export async function warmCredentials(): Promise<WarmCredentials> {
   const harness = open({
     vault: byRole(store.address, roleId, { ttlMs: hour * 1_000 }),
     servers,
+    areCallersVerified: true,
     env: {
       SECRET_ID: secretId,
       TOKEN: "token-of-the-environment",
@@ -88,7 +99,7 @@ export async function warmCredentials(): Promise<WarmCredentials> {
     await store.stop();
   };
   try {
-    for (const shape of shapes) await harness.inject(shape);
+    for (const shape of shapes) await harness.inject(shape, caller);
   } catch (error) {
     await stop();
     throw error;
@@ -99,7 +110,6 @@ export async function warmCredentials(): Promise<WarmCredentials> {
 /** Microseconds of one warm injection at the median: of `samples`, each of `batch` in a row, since one is too short to measure. */
 export function medianInjectUs({ harness }: WarmCredentials, shape: string, samples = 500, batch = 100): number {
   const credential = harness.credentials.forServer(shape);
-  const caller = { id: "key:claude" };
   const times: number[] = [];
   for (let i = 0; i < samples; i += 1) {
     const startedAt = performance.now();

@@ -530,7 +530,8 @@ describe("the ways out through an answer", () => {
       expect(findLeaks(outputs, { ...secrets, tunnelToken: stack.tunnelToken, agentKey: stack.agentKey })).toEqual([]);
     });
 
-    it("L46 L47 nothing that either process wrote, at the level debug, holds any of it", () => {
+    it("L46 L47 nothing that either process wrote, at the level debug, holds any of it", async () => {
+      await attempt({ say: json(result(token)) });
       const all = { ...secrets, basicBlob, tunnelToken: stack.tunnelToken, agentKey: stack.agentKey };
       const outputs = stack.outputs();
       expect(outputs.find(({ name }) => name === "gateway")?.text).toContain("credential in an answer");

@@ -62,14 +62,16 @@ interface Shape {
 
 const bearerOf = (headers: IncomingHttpHeaders): string => String(headers.authorization).replace(/^Bearer /, "");
 
+/** What is no secret. */
+const fixed: Fields = { username: "svc", nothing: "x" };
+
 /** Secrets that are sent as they are: what the server compares with is what was written last. */
 function staticShape(
   secrets: readonly string[],
   credential: Shape["credential"],
   headersOf: (held: Fields) => IncomingHttpHeaders,
 ): Shape {
-  const mint = () =>
-    Object.fromEntries(secrets.map((field) => [field, field === "username" ? "svc" : mintSecret(field)]));
+  const mint = () => Object.fromEntries(secrets.map((field) => [field, fixed[field] ?? mintSecret(field)]));
   let held = mint();
   return {
     credential,
@@ -108,6 +110,11 @@ const staticShapes = (): Record<string, Shape> => ({
     ["password"],
     ({ at }) => ({ type: "basic", username: "postern", password: at("password") }),
     (held) => ({ authorization: basic(held) }),
+  ),
+  "basic-key": staticShape(
+    ["key", "nothing"],
+    ({ at }) => ({ type: "basic", username: at("key"), password: at("nothing") }),
+    ({ key = "", nothing = "" }) => ({ authorization: basic({ username: key, password: nothing }) }),
   ),
   headers: staticShape(
     ["key", "second"],
@@ -442,6 +449,7 @@ const names = [
   "header",
   "basic",
   "basic-named",
+  "basic-key",
   "headers",
   "per-caller",
   "oauth-basic",

@@ -80,12 +80,12 @@ describe.skipIf(binary === undefined)("the life of tokens at a real OpenBao", ()
   });
 
   it("C28 in a file that OpenBao's own agent keeps: no read fails over renewals and a new token", async () => {
-    const { roleId, secretId } = await bao.enableApprole(rules, { token_ttl: "4s", token_max_ttl: "8s" });
+    const { roleId, secretId } = await bao.enableApprole(rules, { token_ttl: "8s", token_max_ttl: "16s" });
     const sink = join(folder, "sink");
     const stop = await startAgent(binary ?? "", { address: bao.address, folder, roleId, secretId, sink });
     onTestFinished(stop);
     const auth = { method: "token", token: { file: sink } } as const;
-    const harness = openWith({ address: bao.address, auth, ttlMs: 50, staleForMs: 0 });
+    const harness = openWith({ address: bao.address, auth, ttlMs: 500, staleForMs: 0 });
     await readFor(harness, 20_000);
     expect(quiet(harness)).toEqual([]);
   });

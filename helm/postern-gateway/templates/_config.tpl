@@ -27,7 +27,7 @@
 {{- range .Values.config.servers }}{{ with .url }}{{ $urls = append $urls . }}{{ end }}{{ end -}}
 {{- $ports := list -}}
 {{- /* Issuers' keys and tokens are fetched over HTTPS. */ -}}
-{{- if regexMatch "\"(issuer|jwks|tokenEndpoint)\":" (toJson .Values.config) }}{{ $ports = append $ports "443" }}{{ end -}}
+{{- if regexMatch "\"(issuer|jwks|tokenEndpoint)\":|\"githubApp\"" (toJson .Values.config) }}{{ $ports = append $ports "443" }}{{ end -}}
 {{- range $urls }}{{ $ports = append $ports (include "postern.urlPort" .) }}{{ end -}}
 {{- range $ports | uniq | sortAlpha }}
 - { protocol: TCP, port: {{ . }} }

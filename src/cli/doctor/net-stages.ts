@@ -127,7 +127,8 @@ function distrust({ caKey, key }: Target, problem: string, certificate: PeerCert
     return new Trouble(message, "a new certificate there, or this machine's clock");
   if (/ALTNAME/.test(problem)) return new Trouble(message, `the host in ${key}: the certificate is for another name`);
   const inspection = "if a proxy that inspects TLS stands between, its CA is the issuer shown";
-  return new Trouble(message, caKey === undefined ? inspection : `the issuer's CA as ${caKey}; ${inspection}`);
+  const place = caKey === undefined ? "in the file of NODE_EXTRA_CA_CERTS" : `as ${caKey}`;
+  return new Trouble(message, `the issuer's CA ${place}; ${inspection}`);
 }
 
 function describe({ issuer, valid_to: validTo }: PeerCertificate): string {
