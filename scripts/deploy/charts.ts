@@ -154,6 +154,7 @@ const refusals: readonly (readonly [what: string, part: Part, set: Record<string
   ["a bad digest", "gateway", { "image.digest": "sha256:12" }, /digest/],
   ["an egress to a name", "gateway", { "networkPolicy.egressTo": [{ cidr: "idp.example.com", ports: [443] }] }, /cidr/],
   ["an egress to every port", "relay", { "networkPolicy.egressTo": [{ cidr: "10.0.0.0/8", ports: [] }] }, /ports/],
+  ["a file that no volume brings", "relay", { adminToken: { file: "/run/secrets/postern/admin-token" } }, /adminToken/],
   ["two relays", "relay", { replicas: 2 }, /replicas/],
   ["no tunnels", "relay", { "config.tunnels": null }, /tunnels/],
   ["a listen address", "relay", { "config.listen": "0.0.0.0:1" }, /listen/],

@@ -139,7 +139,7 @@ export function isAllowedHost(host: string | undefined, allowed: readonly string
   if (host === undefined) return false;
   const bracketed = /^\[([^\]]+)\](?::\d{1,5})?$/.exec(host);
   const name = (bracketed?.[1] ?? host.replace(/:\d{1,5}$/, "")).toLowerCase();
-  return name === "localhost" || isIP(name) !== 0 || allowed.includes(name);
+  return name === "localhost" || isIP(name) !== 0 || allowed.some((one) => one.toLowerCase() === name);
 }
 
 function reply(response: ServerResponse, status: number, body: object): void {

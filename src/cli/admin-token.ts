@@ -1,4 +1,4 @@
-import { CredentialError, readSecret } from "../credentials/index.ts";
+import { CredentialError, LocalReader } from "../credentials/index.ts";
 import type { Secret } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import type { CommandIo } from "./io.ts";
@@ -16,11 +16,17 @@ export function openAdminToken(
   logger: Logger,
 ): (() => Promise<Secret>) | undefined {
   if (source === undefined) return undefined;
+  // One for all requests: whoever reaches the port may ask as often as they like, and must not fill the log by it.
+  const reader = new LocalReader({ env, logger });
+  let isTold = false;
   const read = async (): Promise<Secret> => {
     try {
-      return await readSecret(source, { env, logger });
+      const token = await reader.read(source);
+      isTold = false;
+      return token;
     } catch (error) {
-      if (error instanceof CredentialError) {
+      if (error instanceof CredentialError && !isTold) {
+        isTold = true;
         const { code, message: reason, cure } = error;
         logger.error("admin.token could not be read", { code, reason, cure });
       }

@@ -1,7 +1,7 @@
 /** What `/status` answers and `postern status` reads: names, states, counts and ages. No field can hold a secret or a call's content. */
 import type { Condition, CredentialStates, LastError, StoreState } from "../credentials/index.ts";
 import type { GatewayStatus } from "../gateway/index.ts";
-import type { RelayStatus } from "../relay/index.ts";
+import { type RelayStatus, requestGroups } from "../relay/index.ts";
 
 export interface ServerReport {
   readonly name: string;
@@ -87,8 +87,7 @@ export function reportOfGateway(
 
 export function reportOfRelay(publicUrl: string, status: RelayStatus, process: Process): RelayReport {
   const { counts, ...rest } = status;
-  const groups = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
-  const requests = counts.requests.flatMap((count, i) => (count > 0 ? [[groups[i] ?? "", count] as const] : []));
+  const requests = counts.requests.flatMap((count, i) => (count > 0 ? [[requestGroups[i] ?? "", count] as const] : []));
   return {
     part: "relay",
     ...process,

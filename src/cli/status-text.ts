@@ -1,7 +1,8 @@
 import type { LastError, StoreState } from "../credentials/index.ts";
+import { printable } from "./printable.ts";
 import type { GatewayReport, RelayReport, ServerReport } from "./status-documents.ts";
 
-/** `postern status` for people. What the running part says is printed as it came, so control characters go. */
+/** `postern status` for people. */
 export function renderGateway(report: GatewayReport): string[] {
   const { tunnel, audit, vault } = report;
   const echo = tunnel.lastEchoAgoMs === undefined ? "no echo yet" : `echo ${age(tunnel.lastEchoAgoMs)} ago`;
@@ -122,8 +123,4 @@ function age(ms: number | undefined): string {
   if (minutes < 60) return `${minutes}m${seconds % 60}s`;
   const hours = Math.floor(minutes / 60);
   return hours < 48 ? `${hours}h${minutes % 60}m` : `${Math.floor(hours / 24)}d${hours % 24}h`;
-}
-
-function printable(line: string): string {
-  return line.replace(/\p{Cc}/gu, "?");
 }

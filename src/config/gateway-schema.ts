@@ -177,9 +177,11 @@ function serverSection(base: string) {
   });
 }
 
+/** As long as an id may be on the wire (docs/protocol.md, HELLO). */
 function replicaId() {
-  return textField({ pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$" }, (raw, fail) => {
-    if (/^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$/.test(raw)) return raw;
-    return fail("{} must be letters, digits, dots, _ and -, at most 253", "id: edge-1");
+  const pattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+  return textField({ pattern: pattern.source }, (raw, fail) => {
+    if (pattern.test(raw)) return raw;
+    return fail("{} must be letters, digits, dots, _ and -, at most 128", "id: edge-1");
   });
 }

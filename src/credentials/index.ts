@@ -7,5 +7,5 @@ export type { CredentialOptions, VaultOptions } from "./options.ts";
 export type { StoreProbe } from "./probe.ts";
 export type { Caller, ServerCredential } from "./server-credential.ts";
 export type { Injection } from "./shapes.ts";
-export { readSecret } from "./sources.ts";
+export { LocalReader, readSecret } from "./sources.ts";
 export type { Condition, CredentialState, CredentialStates, LastError, StoreState } from "./states.ts";

@@ -168,9 +168,15 @@ export class AuditLog {
     );
   }
 
-  /** For log rotation. */
+  /** For log rotation. Where the file cannot be had anew the old one stays in use: a signal must not end the process. */
   reopen(): void {
-    this.#writer.reopen();
+    try {
+      this.#writer.reopen();
+    } catch (error) {
+      const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
+      const cure = "the folder and permissions of the audit file, and SIGHUP; records go on into the old file";
+      this.#logger.error("audit file not opened anew", { code, cure });
+    }
   }
 
   /** Resolves when every record was written or given up. */

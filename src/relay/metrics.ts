@@ -1,7 +1,6 @@
 import { type Family, type Sample, single } from "../telemetry/index.ts";
 import type { RelayStatus, TunnelStatus } from "./relay.ts";
-
-const requestGroups = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+import { requestGroups } from "./tally.ts";
 
 /** What a relay tells whoever scrapes it: by the names of relay.yaml, never by agent, gateway id or server. */
 export function relayMetrics(status: RelayStatus): Family[] {

@@ -1,3 +1,6 @@
+/** Names for the places of `RelayTally.requests`. */
+export const requestGroups = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"] as const;
+
 /** What a relay counts since its start: plain numbers, added to where a thing happens and read when somebody asks. */
 export class RelayTally {
   /** Answers by the first digit of their status; index 0 is for agents that left without one. */

@@ -33,7 +33,7 @@ export interface Waiter {
 const replacedBy = "a newer connection of the same gateway, id and slot";
 /** A gateway chooses the names that it advertises, and how often it comes and goes. */
 const maxRemembered = 4_096;
-/** Ends after which the same process dials again. After a SHUTDOWN it is gone, and so are its MCP sessions. */
+/** Ends after which the same process dials again. With a SHUTDOWN it goes, and so do its MCP sessions. */
 const comesBack: ReadonlySet<SessionEnd["reason"]> = new Set<SessionEnd["reason"]>([
   "LOST",
   "MAX_AGE",
@@ -183,7 +183,8 @@ export class Tunnel {
 
   #belongsTo(server: string, instance: string): boolean {
     for (const { session } of this.#sessions.values()) {
-      if (session.peer.instance === instance && session.servers.includes(server)) return true;
+      if (session.peer.instance !== instance || session.drainReason === "SHUTDOWN") continue;
+      if (session.servers.includes(server)) return true;
     }
     const now = this.#deps.clock.now();
     for (const lost of this.#lost.values()) {

@@ -123,6 +123,10 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     return this.#state.kind === "open" && !this.#advert.draining;
   }
 
+  get drainReason(): GoAwayReason | undefined {
+    return this.#state.kind === "draining" ? this.#state.reason : undefined;
+  }
+
   get openStreamCount(): number {
     return this.#streams.size;
   }

@@ -152,6 +152,8 @@ export interface TunnelSession {
   readonly servers: readonly string[];
   /** True until either side said GOAWAY or the session ended. */
   readonly isAccepting: boolean;
+  /** Why it is to end, from the first GOAWAY to the end. */
+  readonly drainReason: GoAwayReason | undefined;
   readonly openStreamCount: number;
   /** Whether both sides agreed on the feature `agentToken`: else an `Open.agentToken` is left out. */
   readonly carriesAgentTokens: boolean;

@@ -54,8 +54,9 @@ describe("admin listener", () => {
     ["10.1.2.3:9464", 200],
     ["127.0.0.1.evil.example.com", 403],
     ["probe.internal:9464", 200],
+    ["ADMIN.internal:9464", 200],
   ])("checks the Host %s", async (host, status) => {
-    await start(["probe.internal"]);
+    await start(["probe.internal", "Admin.Internal"]);
     expect((await get("/livez", host)).status).toBe(status);
   });
 

@@ -1,5 +1,8 @@
 import { describe, expect, it } from "vitest";
+import { linesOf } from "../../src/cli/doctor/doctor.ts";
+import { replicaOf } from "../../src/cli/doctor/gateway-stages.ts";
 import { NotTried, runStages, type Stage, type StageResult, Trouble } from "../../src/cli/doctor/stages.ts";
+import { Secret } from "../../src/lib/index.ts";
 
 async function run(stages: readonly Stage[], totalMs?: number): Promise<string[]> {
   const heard: StageResult[] = [];
@@ -78,5 +81,26 @@ describe("the stages of a doctor", () => {
       "a: failed, ended unexpectedly: TypeError, report this as a defect",
       "b: failed, ended unexpectedly: RangeError, report this as a defect",
     ]);
+  });
+});
+
+describe("what a doctor prints and says", () => {
+  it("lets no relay write on the terminal, or have our token shown", () => {
+    const token = new Secret("ptk_of-the-doctor-stages-test");
+    const detail = `connection c1, relay\u001b[2J\r\n${token.reveal()}`;
+    expect(linesOf({ name: "relay hello", state: "ok", detail, ms: 1 }, 12)).toEqual([
+      "ok      relay hello   connection c1, relay?[2J??[secret]",
+    ]);
+    expect(linesOf({ name: "a", state: "failed", detail: "no", cure: `not ${token.reveal()}`, ms: 1 }, 1)).toEqual([
+      "failed  a  no",
+      "           cure: not [secret]",
+    ]);
+  });
+
+  it("is a replica that no gateway is, by an id that the wire takes", () => {
+    expect(replicaOf("edge-1", "0123abcd")).toBe("edge-1-doctor-0123abcd");
+    const long = replicaOf("x".repeat(128), "0123abcd");
+    expect(long).toMatch(/^x{112}-doctor-0123abcd$/);
+    expect(long).toHaveLength(128);
   });
 });

@@ -17,6 +17,14 @@ describe("the command line as a process", () => {
     expect(code).toBe(1);
   }, 30_000);
 
+  it("a doctor's verdict is its end, whatever it could not break off still runs", async () => {
+    // As the look-up of a name does that no name server answers.
+    const running = "data:text/javascript,setInterval(() => undefined, 1000)";
+    const args = ["--import", "tsx", "--import", running, main, "doctor", "-c", "/nowhere/gateway.yaml"];
+    const child = spawn(process.execPath, args, { stdio: "ignore", timeout: 15_000 });
+    expect(await new Promise((resolve) => child.once("close", (...ended) => resolve(ended)))).toEqual([2, null]);
+  }, 30_000);
+
   it.each(["lock", "policy explain"])(
     "says that `%s` is not there yet",
     async (command) => {

@@ -1024,6 +1024,11 @@ export const gatewayTraps: readonly Trap[] = [
   {
     title: "a replica's name with a space",
     yaml: gatewayWith(4, "gateway: { id: 'a b' }"),
-    says: [["4:16 `gateway.id` must be letters, digits, dots, _ and -, at most 253", "id: edge-1"]],
+    says: [["4:16 `gateway.id` must be letters, digits, dots, _ and -, at most 128", "id: edge-1"]],
+  },
+  {
+    title: "a replica's name that the tunnel does not carry",
+    yaml: gatewayWith(4, `gateway: { id: ${"x".repeat(129)} }`),
+    says: [["4:16 `gateway.id` must be letters, digits, dots, _ and -, at most 128", "id: edge-1"]],
   },
 ];

@@ -1,9 +1,9 @@
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { AuditLog, type AuditSubject } from "../../src/gateway/audit.ts";
-import { silentLogger } from "../../src/telemetry/index.ts";
+import { createLogger, silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 
 const subject: AuditSubject = {
@@ -107,5 +107,30 @@ describe("audit records", () => {
     expect(records.slice(0, 4).map((record) => record["name"])).toEqual(names.slice(0, 4));
     expect(records.every((record) => record["decision"] === "deny")).toBe(true);
     expect(String(records[4]?.["name"])).toHaveLength(1025);
+  });
+
+  it("go on in the old file where the new one cannot be had, and a person is told", async () => {
+    const place = join(folder, "rotated");
+    mkdirSync(place);
+    const lines: string[] = [];
+    const audit = new AuditLog(
+      { target: { file: join(place, "audit.jsonl") }, onError: "deny" },
+      {
+        tunnel: "acme",
+        gateway: "edge-1",
+        clock: new ManualClock(),
+        logger: createLogger({ level: "info", destination: { write: (line: string) => void lines.push(line) } }),
+      },
+    );
+    renameSync(place, `${place}-1`);
+    audit.reopen();
+    expect(lines).toHaveLength(1);
+    expect(JSON.parse(lines[0] ?? "")).toMatchObject({ msg: "audit file not opened anew", code: "ENOENT" });
+    const mayProceed = await new Promise<boolean>((resolve) =>
+      audit.decision(audit.describe(subject), { kind: "refused", reason: "batch" }, { onAudited: resolve }),
+    );
+    expect([mayProceed, audit.isWritable]).toEqual([true, true]);
+    await audit.close();
+    expect(readFileSync(join(`${place}-1`, "audit.jsonl"), "utf8")).toContain('"reason":"batch"');
   });
 });

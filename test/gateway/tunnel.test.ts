@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -100,18 +100,26 @@ afterEach(async () => {
   cleanups = [];
 });
 
-async function start(behave: Behaviour): Promise<{ gateway: Gateway; relay: Relay; upstream: ScriptedUpstream }> {
+interface Parts {
+  readonly gateway: Gateway;
+  readonly relay: Relay;
+  readonly upstream: ScriptedUpstream;
+  readonly auditFile: string;
+}
+
+async function start(behave: Behaviour): Promise<Parts> {
   const relay = new Relay();
   const url = await relay.start();
   const upstream = await ScriptedUpstream.start(behave);
   const folder = mkdtempSync(join(tmpdir(), "postern-audit-"));
+  const auditFile = join(folder, "a.jsonl");
   const gateway = createGateway(
     {
       relay: { url, tunnel: "acme", readToken: () => new Secret("ptk_test") },
       id: "edge-1",
       software: "postern/test",
       servers: { tickets: { url: upstream.url } },
-      audit: { target: { file: join(folder, "a.jsonl") }, onError: "deny" },
+      audit: { target: { file: auditFile }, onError: "deny" },
     },
     {
       policy: compilePolicy(openPolicy),
@@ -129,7 +137,7 @@ async function start(behave: Behaviour): Promise<{ gateway: Gateway; relay: Rela
   );
   gateway.start();
   await until(() => gateway.ready() && relay.sessions.length === 1, "the tunnel is up");
-  return { gateway, relay, upstream };
+  return { gateway, relay, upstream, auditFile };
 }
 
 describe("a gateway on a real tunnel", () => {
@@ -213,5 +221,29 @@ describe("a gateway on a real tunnel", () => {
     await until(() => call.isEnded, "the call ends");
     await stopping;
     expect(call.head?.status).toBe(200);
+  });
+
+  it("stop records the end of every call that it cuts, after its decision, in the order of the positions", async () => {
+    const { gateway, relay, upstream, auditFile } = await start(() => undefined);
+    const count = 20;
+    for (let i = 0; i < count; i += 1) new Agent(relay.current, Buffer.from(toolCall("get_ticket")));
+    await until(() => upstream.seen.length === count, "all are with the server");
+    // Not with the server yet when the tunnel goes.
+    for (let i = 0; i < count; i += 1) new Agent(relay.current, Buffer.from(toolCall("get_ticket")));
+    await until(() => gateway.status().openExchanges > count, "one more is here");
+    await gateway.stop(0);
+    const records = readFileSync(auditFile, "utf8")
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as { event: string; position: number; exchangeId: string; end?: string });
+    expect(records.map(({ position }) => position)).toEqual(records.map((_, i) => i + 1));
+    const decided = new Set<string>();
+    const ended = new Set<string>();
+    for (const { event, exchangeId, end } of records) {
+      if (event === "decision") decided.add(exchangeId);
+      else if (decided.has(exchangeId) && end !== "complete") ended.add(exchangeId);
+    }
+    expect(decided.size).toBeGreaterThan(count);
+    expect([...ended].sort()).toEqual([...decided].sort());
   });
 });

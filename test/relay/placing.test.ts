@@ -352,6 +352,14 @@ describe("an MCP session", () => {
     expect(performance.now() - started).toBeLessThan(1_000);
   });
 
+  it("whose gateway is about to stop waits for nothing", async () => {
+    const [a] = connectTwo();
+    a.goAway("SHUTDOWN");
+    const started = performance.now();
+    expect(await (await call("of-a")).text()).toBe('"b"');
+    expect(performance.now() - started).toBeLessThan(1_000);
+  });
+
   it("C30 waits while its gateway moves to another connection", async () => {
     const [a] = connectTwo();
     a.goAway("MAX_AGE");

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { VerifiedToken } from "../../src/identity/index.ts";
 import { watchExpiry } from "../../src/relay/session-expiry.ts";
+import type { GoAwayReason } from "../../src/tunnel/index.ts";
 import { FakeSession } from "../support/fake-tunnel.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 
@@ -9,7 +10,7 @@ const day = 86_400_000;
 class WatchedSession extends FakeSession {
   readonly said: [string, number][] = [];
 
-  override goAway(reason: string, drainMs = -1): void {
+  override goAway(reason: GoAwayReason, drainMs = -1): void {
     this.said.push([reason, drainMs]);
     super.goAway(reason);
   }

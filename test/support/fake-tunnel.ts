@@ -1,4 +1,5 @@
 import type {
+  GoAwayReason,
   Head,
   Open,
   Reset,
@@ -99,7 +100,7 @@ export class FakeSession implements TunnelSession {
   readonly streams: FakeStream[] = [];
   /** What `openStream` says instead of opening. */
   refusal: Reset | undefined;
-  goneAway: string | undefined;
+  goneAway: GoAwayReason | undefined;
   /** False: every `write` of every stream asks the relay to wait. */
   hasRoom = true;
   onStream: (stream: FakeStream) => void = () => undefined;
@@ -135,7 +136,11 @@ export class FakeSession implements TunnelSession {
     return 1;
   }
 
-  goAway(reason: string): void {
+  get drainReason(): GoAwayReason | undefined {
+    return this.goneAway;
+  }
+
+  goAway(reason: GoAwayReason): void {
     this.goneAway = reason;
     this.isAccepting = false;
   }

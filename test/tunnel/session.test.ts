@@ -52,6 +52,7 @@ for (const [name, connect] of carriers) {
       expect(gateway.peer.id).toBe("relay-a");
       expect(relay.servers).toEqual(["tickets"]);
       expect(relay.isAccepting && gateway.isAccepting).toBe(true);
+      expect(relay.drainReason ?? gateway.drainReason).toBeUndefined();
     });
 
     it("carries one exchange with every field of its heads", async () => {
@@ -390,6 +391,7 @@ for (const [name, connect] of carriers) {
       await until(() => late.reset !== undefined, "the late one");
       expect(late.reset?.code).toBe("DRAINING");
       expect(ends.relay.isAccepting || ends.gateway.isAccepting).toBe(false);
+      expect([ends.relay.drainReason, ends.gateway.drainReason]).toEqual(["SHUTDOWN", "SHUTDOWN"]);
       expect(ends.relay.openStream(open(), new Recorder())).toMatchObject({ code: "DRAINING" });
       held[0]?.write(Buffer.from("whole"));
       held[0]?.end();

@@ -1,10 +1,11 @@
 import { parseArgs } from "node:util";
 import { formatProblem, type GatewayConfig } from "../../config/index.ts";
 import { CredentialError, type Credentials, createCredentials } from "../../credentials/index.ts";
-import { systemClock } from "../../lib/index.ts";
+import { concealSecrets, systemClock } from "../../lib/index.ts";
 import { silentLogger } from "../../telemetry/index.ts";
 import { type Command, type CommandIo, type ExitCode, exitCodes } from "../io.ts";
 import { loadPart, type Part } from "../load-part.ts";
+import { printable } from "../printable.ts";
 import { gatewayStages } from "./gateway-stages.ts";
 import { relayStages } from "./relay-stages.ts";
 import { runStages, type Stage, type StageResult } from "./stages.ts";
@@ -91,15 +92,16 @@ function configStage(part: Part): Stage {
   return { name: "config", run: () => Promise.resolve(`a ${kind}'s, ${noun}: ${count}${remarks}`) };
 }
 
-function linesOf({ name, state, detail, cure }: StageResult, width: number): string[] {
+/** For people. Details quote what the relay calls itself, and why it refuses. */
+export function linesOf({ name, state, detail, cure }: StageResult, width: number): string[] {
   const line = `${state.padEnd(8)}${name.padEnd(width)}  ${detail}`;
-  return cure === undefined ? [line] : [line, `${" ".repeat(10 + width)}cure: ${cure}`];
+  return (cure === undefined ? [line] : [line, `${" ".repeat(10 + width)}cure: ${cure}`]).map(printable);
 }
 
 function conclude(part: Part, file: string, results: readonly StageResult[], isJson: boolean, io: CommandIo): ExitCode {
   const count = (state: StageResult["state"]): number => results.filter((result) => result.state === state).length;
   const isWell = count("failed") === 0;
-  if (isJson) io.out(JSON.stringify({ file, part: part.kind, ok: isWell, stages: results }));
+  if (isJson) io.out(concealSecrets(JSON.stringify({ file, part: part.kind, ok: isWell, stages: results })));
   else io.out(`${file}: ${count("ok")} ok, ${count("failed")} failed, ${count("skipped")} skipped`);
   return isWell ? exitCodes.done : exitCodes.failed;
 }

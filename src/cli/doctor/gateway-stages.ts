@@ -98,7 +98,7 @@ async function dial(
     tunnel: relay.tunnel,
     token: await credentials.read(relay.token),
     ...(ca === undefined ? {} : { ca }),
-    gateway: { id: `${gateway.id.slice(0, 200)}-doctor-${mark}`, instance: `doctor-${mark}`, slot: 0, software },
+    gateway: { id: replicaOf(gateway.id, mark), instance: `doctor-${mark}`, slot: 0, software },
     servers: [],
     onStream: refuseStream,
     ...(agents.verify === "edge" ? { needsAgentTokens: true } : {}),
@@ -107,6 +107,12 @@ async function dial(
     random: Math.random,
     logger: silentLogger,
   });
+}
+
+/** An id that no gateway has; the wire admits 128 characters. */
+export function replicaOf(id: string, mark: string): string {
+  const own = `-doctor-${mark}`;
+  return id.slice(0, 128 - own.length) + own;
 }
 
 const refuseStream: StreamHandler = (_open, stream) => {

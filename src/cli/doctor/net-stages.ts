@@ -1,7 +1,8 @@
 /** The way to a host: its name, a connection, its certificate. Nothing is sent. */
-import { lookup } from "node:dns/promises";
+import type { LookupAddress } from "node:dns";
 import { connect, isIP } from "node:net";
 import { connect as connectTls, type PeerCertificate, rootCertificates } from "node:tls";
+import { addressRefused, guardedLookup, hostRefusal, type ResolveAll } from "../../lib/index.ts";
 import { type Stage, Trouble } from "./stages.ts";
 
 export interface Target {
@@ -18,6 +19,8 @@ export interface Target {
   readonly isJudgedLater?: boolean;
   /** Stages that come first. */
   readonly needs?: readonly string[];
+  /** Of names; the system's by default. */
+  readonly resolve?: ResolveAll | undefined;
 }
 
 const expiresSoonMs = 14 * 24 * 3_600_000;
@@ -42,24 +45,41 @@ function portOf(url: URL): number {
   return url.protocol === "https:" || url.protocol === "wss:" ? 443 : 80;
 }
 
-async function findAddress({ url, key }: Target): Promise<string> {
+async function findAddress(target: Target): Promise<string> {
+  const { url, key } = target;
   const host = hostOf(url);
-  if (isIP(host) !== 0) return `${host} is an address`;
   try {
-    const found = await lookup(host, { all: true });
-    return `${host} is ${found.map(({ address }) => address).join(", ")}`;
+    const refused = hostRefusal("pinned", host);
+    if (refused !== undefined) throw refused;
+    if (isIP(host) !== 0) return `${host} is an address`;
+    return `${host} is ${(await lookUp(host, target)).join(", ")}`;
   } catch (error) {
+    const code = codeOf(error);
+    if (code === addressRefused) {
+      const cure = `the host in ${key}, or what its name resolves to`;
+      throw new Trouble(`${host} leads where nothing is dialled, as to a cloud's metadata service`, cure);
+    }
     throw new Trouble(
-      `${host} has no address: ${codeOf(error)}`,
+      `${host} has no address: ${code}`,
       `the host in ${key}, or the name servers of this machine; a proxy is not used in this version`,
     );
   }
 }
 
-async function reach({ url, key }: Target, signal: AbortSignal): Promise<string> {
+/** By the rules of the part itself: what it would not dial the doctor does not dial either. */
+function lookUp(host: string, { resolve }: Target): Promise<string[]> {
+  return new Promise((found, failed) => {
+    guardedLookup("pinned", resolve)(host, { all: true }, (error, addresses) => {
+      if (error === null) found((addresses as LookupAddress[]).map(({ address }) => address));
+      else failed(error);
+    });
+  });
+}
+
+async function reach({ url, key, resolve: resolver }: Target, signal: AbortSignal): Promise<string> {
   const [host, port] = [hostOf(url), portOf(url)];
   return await new Promise((resolve, reject) => {
-    const socket = connect({ host, port });
+    const socket = connect({ host, port, lookup: guardedLookup("pinned", resolver) });
     signal.addEventListener("abort", () => socket.destroy());
     socket.once("connect", () => {
       resolve(`port ${port} answers at ${socket.remoteAddress ?? host}`);
@@ -80,6 +100,7 @@ async function shakeHands(target: Target, signal: AbortSignal): Promise<string> 
     const socket = connectTls({
       host,
       port: portOf(url),
+      lookup: guardedLookup("pinned", target.resolve),
       servername: isIP(host) === 0 ? host : "",
       ALPNProtocols: ["http/1.1"],
       rejectUnauthorized: false,
