@@ -42,7 +42,7 @@ const concurrencies = [1, 32, 128] as const;
 const isScrub = positionals[0] === "scrub";
 const referenceName = isScrub ? "no credential" : "two hops";
 const megabyte = 1_000_000;
-const gateMargin = 0.45;
+const gateMargin = 0.3;
 
 /** A way to the upstream. */
 interface Target {

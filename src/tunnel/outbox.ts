@@ -31,6 +31,8 @@ const noBytes = Buffer.alloc(0);
  * nothing.
  */
 const slab = { bytes: noBytes, used: 0 };
+/** One flush in the process at a time: one within another would give back room that the outer one has in use. */
+let isFlushing = false;
 /** Less room than this at the end of a slab is given up. */
 const minRoomBytes = 4_096;
 /** A shorter slice of a long body is not worth a frame. Well below `minRoomBytes`, so that an empty message always takes one. */
@@ -45,6 +47,8 @@ export interface OutboxOptions {
   readonly receiveCredit: ReceiveCredit;
   /** After each flush, when its messages are with the carrier. */
   readonly onFlushed: () => void;
+  /** Whether there is one stream only. */
+  readonly isAlone: () => boolean;
 }
 
 export class Outbox {
@@ -53,6 +57,7 @@ export class Outbox {
   readonly #sendCredit: SendCredit;
   readonly #receiveCredit: ReceiveCredit;
   readonly #onFlushed: () => void;
+  readonly #isAlone: () => boolean;
 
   #control = Buffer.allocUnsafe(1_024);
   #controlLength = 0;
@@ -87,6 +92,7 @@ export class Outbox {
     this.#sendCredit = options.sendCredit;
     this.#receiveCredit = options.receiveCredit;
     this.#onFlushed = options.onFlushed;
+    this.#isAlone = options.isAlone;
   }
 
   /** One whole control frame, `bytes` long, which `write` puts at the given place. */
@@ -154,6 +160,11 @@ export class Outbox {
     this.#schedule();
   }
 
+  /** A stream has no more to say. Where it is the only one, what it said need not wait for company. */
+  flushIfAlone(): void {
+    if (!isFlushing && this.#isAlone()) this.#flush();
+  }
+
   /** Past everything that waits, at once. */
   sendNow(frame: Buffer): void {
     if (!this.#isClosed) this.#send(frame);
@@ -208,6 +219,7 @@ export class Outbox {
 
   #sendInOneWrite(): void {
     const { bytes, used } = slab;
+    isFlushing = true;
     this.#carrier.cork();
     try {
       while (this.#maySend()) {
@@ -216,6 +228,7 @@ export class Outbox {
       }
     } finally {
       this.#carrier.uncork();
+      isFlushing = false;
     }
     // The kernel has a copy of it all, so the room can be had again; it is in the processor's cache besides.
     if (this.#carrier.bufferedBytes === 0) slab.used = slab.bytes === bytes ? used : 0;

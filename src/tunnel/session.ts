@@ -100,6 +100,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
       sendCredit: this.#sendCredit,
       receiveCredit: this.#receiveCredit,
       onFlushed: () => this.#endIfDrained(),
+      isAlone: () => this.#streams.size === 1,
     });
     this.#keepalive = new Keepalive({
       clock: start.clock,

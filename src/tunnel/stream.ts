@@ -11,6 +11,8 @@ export interface StreamOutbox {
   queueHead(stream: Stream): void;
   queueData(stream: Stream): void;
   queueGrant(stream: Stream): void;
+  /** The stream has queued the last that it sends. */
+  flushIfAlone(): void;
 }
 
 /** What a stream asks of its session. */
@@ -124,6 +126,7 @@ export class Stream implements TunnelStream {
     this.isCloseDelimited = options?.closeDelimited === true;
     // With data still queued the END goes out right behind it.
     if (this.queuedBytes === 0) this.#outbox.queueHead(this);
+    this.#outbox.flushIfAlone();
   }
 
   reset(code: ResetCode, message = ""): void {
