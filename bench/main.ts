@@ -207,6 +207,7 @@ const policy = {
 async function startPostern(upstream: Listening): Promise<Stack> {
   const url = `http://127.0.0.1:${upstream.port}/mcp`;
   return startStack({
+    withoutSearch: true,
     nodeArgs: flags.profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${flags.profile}`],
     secretFiles: { "upstream-token": randomBytes(32).toString("base64url") },
     servers: {

@@ -225,6 +225,7 @@ async function startRig(pace: Pace, tunnels: Readonly<Record<string, MintedToken
     MEMORY_PROBE_PORT: String(port),
   });
   const stack = await startStack({
+    withoutSearch: true,
     secretFiles: { "upstream-token": randomBytes(32).toString("base64url") },
     servers: { tickets: { url, credential: { type: "bearer", token: { file: "./upstream-token" } } } },
     policy: { tickets: { tools: ["get_*"], resources: ["ticket://open/*"] } },

@@ -138,29 +138,35 @@ class LineBudget {
 class CallerLogger implements Logger {
   readonly #lines: LineBudget;
   readonly #principal: string;
+  readonly #more: LogFields | undefined;
 
-  constructor(lines: LineBudget, principal: string) {
+  constructor(lines: LineBudget, principal: string, more?: LogFields) {
     this.#lines = lines;
     this.#principal = principal;
+    this.#more = more;
   }
 
   debug(event: string, fields?: LogFields): void {
-    if (this.#lines.take()) this.#lines.logger.debug(event, { ...fields, principal: this.#principal });
+    this.#log("debug", event, fields);
   }
 
   info(event: string, fields?: LogFields): void {
-    if (this.#lines.take()) this.#lines.logger.info(event, { ...fields, principal: this.#principal });
+    this.#log("info", event, fields);
   }
 
   warn(event: string, fields?: LogFields): void {
-    if (this.#lines.take()) this.#lines.logger.warn(event, { ...fields, principal: this.#principal });
+    this.#log("warn", event, fields);
   }
 
   error(event: string, fields?: LogFields): void {
-    if (this.#lines.take()) this.#lines.logger.error(event, { ...fields, principal: this.#principal });
+    this.#log("error", event, fields);
   }
 
   with(fields: LogFields): Logger {
-    return this.#lines.logger.with({ ...fields, principal: this.#principal });
+    return new CallerLogger(this.#lines, this.#principal, { ...this.#more, ...fields });
+  }
+
+  #log(level: "debug" | "info" | "warn" | "error", event: string, fields: LogFields | undefined): void {
+    if (this.#lines.take()) this.#lines.logger[level](event, { ...this.#more, ...fields, principal: this.#principal });
   }
 }

@@ -199,8 +199,8 @@ export class ShapedCredential implements ServerCredential {
   }
 
   /** One log line per run of one failure; each call still gets the error. */
-  #report(error: unknown): unknown {
-    if (!(error instanceof CredentialError)) return error;
+  #report(thrown: unknown): CredentialError {
+    const error = thrown instanceof CredentialError ? thrown : unexpected();
     this.#last = undefined;
     const isNew = this.#failure?.message !== error.message;
     this.#failure = error;
@@ -216,6 +216,11 @@ export class ShapedCredential implements ServerCredential {
     }
     return error;
   }
+}
+
+/** Whatever was thrown may quote a secret, so none of it is kept. */
+function unexpected(): CredentialError {
+  return new CredentialError("store-failing", "making the credential failed unexpectedly", "report this as a defect");
 }
 
 /** A throw amid several reads would leave the promises of the others without an owner. */

@@ -10,9 +10,9 @@ import {
   type ServerCredential,
 } from "../../src/credentials/index.ts";
 import { ShapedCredential } from "../../src/credentials/server-credential.ts";
-import { shapeOf } from "../../src/credentials/shapes.ts";
+import { type Shape, shapeOf } from "../../src/credentials/shapes.ts";
 import { Secret } from "../../src/lib/index.ts";
-import { renderMetrics, silentLogger } from "../../src/telemetry/index.ts";
+import { createLogger, renderMetrics, silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
 import { bearerAt, byRole, type Harness, open } from "./harness.ts";
@@ -186,6 +186,38 @@ describe("a credential whose path names the principal", () => {
     clock.advance(24 * 3_600_000);
     await credential.inject(bob);
     expect(credential.state?.()).toMatchObject({ condition: "valid", loads: 2, failures: 1 });
+  });
+
+  it("fills no log, through whichever logger its lines come, and tells of what it did not foresee", async () => {
+    const lines: string[] = [];
+    const logger = createLogger({ level: "debug", destination: { write: (line) => void lines.push(line) } });
+    const credential = new CallerCredential({
+      headerNames: [],
+      keyOf: ({ id }) => id,
+      open: (_, callerLogger) => {
+        const shape: Shape = {
+          names: [],
+          sources: [],
+          build: () => {
+            throw new TypeError("quotes value-of-alice");
+          },
+        };
+        return new ShapedCredential(shape, [], { clock, logger: callerLogger.with({ store: "https://v.test" }) });
+      },
+      idleMs: 1_000,
+      clock,
+      logger,
+    });
+    for (let i = 0; i < 100; i += 1) {
+      await expect(async () => credential.inject({ id: `key:${i}` })).rejects.toMatchObject({ code: "store-failing" });
+    }
+    expect(lines).toHaveLength(31);
+    expect(JSON.parse(lines[0] ?? "")).toMatchObject({
+      principal: "key:0",
+      store: "https://v.test",
+      code: "store-failing",
+    });
+    expect(lines.join("")).not.toContain("value-of-alice");
   });
 
   it("keeps no more callers than it may, the latest of them", () => {

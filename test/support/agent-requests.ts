@@ -1,4 +1,5 @@
 import { modernRevision } from "./clients.ts";
+import { noteAnswer } from "./known-secrets.ts";
 
 /** MCP requests of an agent as plain HTTP, for what no SDK client would send or show. */
 export interface AgentRequest {
@@ -65,6 +66,7 @@ export async function send(url: string, request: AgentRequest): Promise<AgentAns
   const startedAt = performance.now();
   const answer = await fetch(url, init(request));
   const text = await answer.text();
+  noteAnswer(url, answer.headers, text);
   return {
     status: answer.status,
     headers: answer.headers,
@@ -98,7 +100,11 @@ export async function open(url: string, request: AgentRequest): Promise<OpenAnsw
   let complete: boolean | undefined;
   const read = async (): Promise<void> => {
     const decoder = new TextDecoder();
-    for await (const chunk of answer.body ?? []) text += decoder.decode(chunk, { stream: true });
+    try {
+      for await (const chunk of answer.body ?? []) text += decoder.decode(chunk, { stream: true });
+    } finally {
+      noteAnswer(url, answer.headers, text);
+    }
   };
   read().then(
     () => {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { findLeaks } from "./canary.ts";
+import { noteAnswer, noteRelay, noteSecret, searchEverything } from "./known-secrets.ts";
 
 const secret = "s3cret/tok+en~with:signs?ünd";
 const find = (text: string) => findLeaks([{ name: "log", text }], { token: secret });
@@ -43,5 +44,26 @@ describe("findLeaks", () => {
     expect(() => findLeaks([{ name: "log", text: "" }], { token: secret })).toThrow("no output");
     expect(() => findLeaks([{ name: "log", text: "x" }], {})).toThrow("no secret");
     expect(() => findLeaks([{ name: "log", text: "x" }], { token: "short" })).toThrow("too short");
+  });
+});
+
+describe("searchEverything", () => {
+  const secret = noteSecret("made here", "q7Zp0vXw2LkT9sRb");
+  const own = noteSecret("an agent's own", "pak_nBv4XcR1yQe8Wd0K", true);
+  const log = (text: string) => [{ name: "log", text }];
+
+  it("C24 finds whatever was made, in whatever was written", () => {
+    expect(() => searchEverything(log("nothing here"))).not.toThrow();
+    expect(() => searchEverything(log(`token ${secret}`))).toThrow(/made here 0 in log/);
+    expect(() => searchEverything(log(Buffer.from(own).toString("hex")))).toThrow(/own 1 in log/);
+  });
+
+  it("C24 finds it in what an agent heard from a relay, but for what is the agent's own", () => {
+    noteRelay(4711);
+    noteAnswer("http://127.0.0.1:4712/acme/a/mcp", new Headers(), secret);
+    noteAnswer("http://127.0.0.1:4711/acme/a/mcp", new Headers({ "x-own": own }), own);
+    expect(() => searchEverything(log("nothing here"))).not.toThrow();
+    noteAnswer("http://127.0.0.1:4711/acme/a/mcp", new Headers({ "x-debug": secret }), "");
+    expect(() => searchEverything(log("nothing here"))).toThrow(/made here 0 in an agent/);
   });
 });

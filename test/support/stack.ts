@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { stringify } from "yaml";
 import { type Child, startChild } from "./child.ts";
+import { noteRelay, noteSecret, searchEverything } from "./known-secrets.ts";
 import { until } from "./until.ts";
 
 const binary = fileURLToPath(new URL("../../dist/cli/main.js", import.meta.url));
@@ -44,6 +45,8 @@ export interface StackOptions {
   readonly extraAgents?: Readonly<Record<string, MintedToken>>;
   /** Start the relay only. */
   readonly withoutGateway?: boolean;
+  /** For a bench, whose outputs are too large to be searched for secrets at the end. */
+  readonly withoutSearch?: boolean;
   /** For Node itself, such as `--expose-gc` or `--cpu-prof`. */
   readonly nodeArgs?: readonly string[];
 }
@@ -67,7 +70,10 @@ export interface Stack {
   outputs(): readonly { readonly name: string; readonly text: string }[];
   /** The audit records so far. */
   audit(): readonly Record<string, unknown>[];
-  /** SIGTERM to the gateway, then the relay; removes the directory. Output stays readable. */
+  /**
+   * SIGTERM to the gateway, then the relay; removes the directory. Output stays readable. Rejects when a secret of this test
+   * file stands in any of it, in the metrics, or in what an agent heard.
+   */
   stop(): Promise<void>;
 }
 
@@ -81,7 +87,7 @@ const toYaml = (document: Document): string => stringify(document, { aliasDuplic
 
 /** DESIGN 4.1: prefix and 43 base64url characters; the hash is over the whole text. */
 export function mintToken(prefix: "ptk_" | "pak_"): MintedToken {
-  const token = prefix + randomBytes(32).toString("base64url");
+  const token = noteSecret(prefix, prefix + randomBytes(32).toString("base64url"), prefix === "pak_");
   return { token, sha256: createHash("sha256").update(token).digest("hex") };
 }
 
@@ -111,6 +117,15 @@ async function waitReady(child: Child, admin: string): Promise<void> {
     throw new Error(report(), { cause: error });
   }
   if (ended()) throw new Error(`${child.name} ended with ${child.exitCode()} before it was ready\n${report()}`);
+}
+
+/** Empty when nothing answers, as when a test has ended the part. */
+async function readMetrics(admin: string): Promise<string> {
+  try {
+    return await (await fetch(`${admin}/metrics`, { signal: AbortSignal.timeout(1_000) })).text();
+  } catch {
+    return "";
+  }
 }
 
 function readIfThere(file: string): string {
@@ -187,7 +202,7 @@ function writeFiles(dir: string, options: StackOptions, ports: Ports, tunnel: Mi
   const secret = (name: string, content: string): void =>
     writeFileSync(join(dir, name), `${content}\n`, { mode: 0o600 });
   secret("tunnel-token", tunnel.token);
-  for (const [name, content] of Object.entries(options.secretFiles ?? {})) secret(name, content);
+  for (const [name, content] of Object.entries(options.secretFiles ?? {})) secret(name, noteSecret(name, content));
   writeFileSync(join(dir, "relay.yaml"), toYaml(relayDocument(options, ports, tunnel, agent)));
   writeFileSync(join(dir, "gateway.yaml"), toYaml(gatewayDocument(options, ports)));
   writeFileSync(join(dir, "policy.yaml"), toYaml({ version: 1, servers: options.policy }));
@@ -199,6 +214,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
   const ports: Ports = { relay: await freePort(), relayAdmin: await freePort(), gatewayAdmin: await freePort() };
   const [tunnel, agent] = [mintToken("ptk_"), mintToken("pak_")];
   writeFiles(dir, options, ports, tunnel, agent);
+  noteRelay(ports.relay);
   const children: Child[] = [];
   let auditText = "";
   const readAudit = (): string => readIfThere(join(dir, "audit.jsonl")) || auditText;
@@ -212,11 +228,18 @@ export async function startStack(options: StackOptions): Promise<Stack> {
   };
   const relay = run("relay", options.relayEnv ?? {});
   let gateway: Child | undefined;
+  let metrics = "";
+  const outputs = (): { name: string; text: string }[] => [
+    ...children.map((child) => ({ name: child.name, text: child.stdout() + child.stderr() })),
+    { name: "audit", text: readAudit() },
+  ];
   const stop = async (): Promise<void> => {
+    metrics += (await Promise.all([relayAdmin, gatewayAdmin].map(readMetrics))).join("");
     await gateway?.stop();
     await relay.stop();
     auditText = readAudit();
     rmSync(dir, { recursive: true, force: true });
+    if (options.withoutSearch !== true) searchEverything([...outputs(), { name: "metrics", text: metrics }]);
   };
   const startGateway = async (): Promise<Child> => {
     const child = run("gateway", options.env ?? {});
@@ -243,10 +266,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
     relay,
     gateway: () => gateway,
     writePolicy: (servers) => writeFileSync(join(dir, "policy.yaml"), toYaml({ version: 1, servers })),
-    outputs: () => [
-      ...children.map((child) => ({ name: child.name, text: child.stdout() + child.stderr() })),
-      { name: "audit", text: readAudit() },
-    ],
+    outputs,
     audit: () =>
       readAudit()
         .split("\n")

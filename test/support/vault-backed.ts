@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { type Bao, findBao, startBao } from "./bao.ts";
+import { noteSecret } from "./known-secrets.ts";
 
 /** What a test needs of a real vault: the server, and how a gateway logs in there. */
 export interface VaultBacking {
@@ -26,7 +27,7 @@ export function requireBao(): string | undefined {
 
 /** A secret that contains characters which every encoding changes. */
 export function mintSecret(kind: string): string {
-  return `${kind}-${randomBytes(24).toString("base64url")}~x`;
+  return noteSecret(kind, `${kind}-${randomBytes(24).toString("base64url")}~x`);
 }
 
 /** A running OpenBao with `paths` readable for one AppRole. */
@@ -39,6 +40,9 @@ export async function startVaultBacking(binary: string, paths: readonly string[]
     roleId,
     secretId,
     yaml: { address: bao.address, auth: { method: "approle", roleId, secretId: { file: "./secret-id" } } },
-    secrets: { "vault root token": bao.rootToken, "approle secret id": secretId },
+    secrets: {
+      "vault root token": noteSecret("vault root token", bao.rootToken),
+      "approle secret id": noteSecret("approle secret id", secretId),
+    },
   };
 }
