@@ -208,7 +208,18 @@ function writeFiles(dir: string, options: StackOptions, ports: Ports, tunnel: Mi
   writeFileSync(join(dir, "policy.yaml"), toYaml({ version: 1, servers: options.policy }));
 }
 
+/** A port that was free a moment ago may be somebody else's now: then others are tried. */
 export async function startStack(options: StackOptions): Promise<Stack> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await startOnce(options);
+    } catch (error) {
+      if (tries === 3 || !String(error).includes("EADDRINUSE")) throw error;
+    }
+  }
+}
+
+async function startOnce(options: StackOptions): Promise<Stack> {
   const dir = mkdtempSync(join(tmpdir(), "postern-stack-"));
   mkdirSync(dir, { recursive: true });
   const ports: Ports = { relay: await freePort(), relayAdmin: await freePort(), gatewayAdmin: await freePort() };
