@@ -1,10 +1,8 @@
-import { parseArgs } from "node:util";
-import { formatProblem } from "../config/index.ts";
 import { CredentialError, readSecret } from "../credentials/index.ts";
 import { silentLogger } from "../telemetry/index.ts";
 import { type AdminAnswer, adminOrigin, askAdmin } from "./ask-admin.ts";
 import { type Command, type CommandIo, type ExitCode, exitCodes } from "./io.ts";
-import { loadPart, type Part } from "./load-part.ts";
+import { openPart, type Part } from "./load-part.ts";
 import type { GatewayReport, RelayReport } from "./status-documents.ts";
 import { renderGateway, renderRelay } from "./status-text.ts";
 
@@ -12,16 +10,9 @@ const usage = "usage: postern status -c FILE [--json]";
 
 /** `postern status -c FILE`: how the part that runs from this file is, asked at its admin port. */
 export const status: Command = async (args, io) => {
-  const options = readOptions(args);
-  if (options === undefined) {
-    io.err(usage);
-    return exitCodes.usage;
-  }
-  const part = loadPart(options.file);
-  if (part.kind === "bad") {
-    for (const problem of part.problems) io.err(formatProblem(problem));
-    return exitCodes.usage;
-  }
+  const opened = openPart(args, usage, io);
+  if (opened === undefined) return exitCodes.usage;
+  const { part, options } = opened;
   const { listen, token: source } = part.config.admin;
   if (source === undefined) {
     io.err(`${options.file} has no \`admin.token\`, and without one nothing opens /status`);
@@ -36,18 +27,6 @@ export const status: Command = async (args, io) => {
     return fail(io, `admin.token could not be read: ${error.message}`, error.cure);
   }
 };
-
-function readOptions(args: readonly string[]): { readonly file: string; readonly isJson: boolean } | undefined {
-  try {
-    const { values } = parseArgs({
-      args: [...args],
-      options: { config: { type: "string", short: "c" }, json: { type: "boolean", default: false } },
-    });
-    return values.config === undefined ? undefined : { file: values.config, isJson: values.json };
-  } catch {
-    return undefined;
-  }
-}
 
 function report(part: Part, answer: AdminAnswer, isJson: boolean, io: CommandIo): ExitCode {
   const problem = problemOf(part, answer);

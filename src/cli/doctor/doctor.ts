@@ -1,10 +1,9 @@
-import { parseArgs } from "node:util";
-import { formatProblem, type GatewayConfig } from "../../config/index.ts";
+import type { GatewayConfig } from "../../config/index.ts";
 import { CredentialError, type Credentials, createCredentials } from "../../credentials/index.ts";
 import { concealSecrets, systemClock } from "../../lib/index.ts";
 import { silentLogger } from "../../telemetry/index.ts";
 import { type Command, type CommandIo, type ExitCode, exitCodes } from "../io.ts";
-import { loadPart, type Part } from "../load-part.ts";
+import { openPart, type Part, type PartOptions } from "../load-part.ts";
 import { printable } from "../printable.ts";
 import { gatewayStages } from "./gateway-stages.ts";
 import { relayStages } from "./relay-stages.ts";
@@ -12,39 +11,15 @@ import { runStages, type Stage, type StageResult } from "./stages.ts";
 
 const usage = "usage: postern doctor -c FILE [--json]";
 
-/** `postern doctor -c FILE`: tries what the part will need, stage by stage, beside a part that may be running. Writes nothing. */
+/** `postern doctor -c FILE`: tries what the part will need, stage by stage, beside a part that may be running. */
 export const doctor: Command = async (args, io) => {
-  const options = readOptions(args);
-  if (options === undefined) {
-    io.err(usage);
-    return exitCodes.usage;
-  }
-  const part = loadPart(options.file);
-  if (part.kind === "bad") {
-    for (const problem of part.problems) io.err(formatProblem(problem));
-    return exitCodes.usage;
-  }
+  const opened = openPart(args, usage, io);
+  if (opened === undefined) return exitCodes.usage;
+  const { part, options } = opened;
   return await diagnose(part, options, io);
 };
 
-interface Options {
-  readonly file: string;
-  readonly isJson: boolean;
-}
-
-function readOptions(args: readonly string[]): Options | undefined {
-  try {
-    const { values } = parseArgs({
-      args: [...args],
-      options: { config: { type: "string", short: "c" }, json: { type: "boolean", default: false } },
-    });
-    return values.config === undefined ? undefined : { file: values.config, isJson: values.json };
-  } catch {
-    return undefined;
-  }
-}
-
-async function diagnose(part: Part, { file, isJson }: Options, io: CommandIo): Promise<ExitCode> {
+async function diagnose(part: Part, { file, isJson }: PartOptions, io: CommandIo): Promise<ExitCode> {
   let credentials: Credentials | undefined;
   try {
     credentials = part.kind === "gateway" ? openCredentials(part.config, io) : undefined;
