@@ -1,6 +1,7 @@
 /** `postern relay` and `postern gateway`: load the file, start the part, run until a signal. */
 import { hostname } from "node:os";
 import { parseArgs } from "node:util";
+import { setFlagsFromString } from "node:v8";
 import { formatProblem, type Loaded, loadGatewayConfig, loadRelayConfig } from "../config/index.ts";
 import { formatPosition } from "../lib/index.ts";
 import { createLogger, type Logger, type LogLevel } from "../telemetry/index.ts";
@@ -9,6 +10,12 @@ import { guardProcess } from "./process-guard.ts";
 import { type RunningPart, runUntilSignal } from "./run.ts";
 import { type RunningGateway, startGateway } from "./start-gateway.ts";
 import { type RunningRelay, startRelay } from "./start-relay.ts";
+
+/**
+ * V8 inlines 920 bytes of bytecode into a function by itself, and a call's way leads through many small ones. With more room a call
+ * that comes alone costs a tenth to a fifth less CPU (docs/performance.md). Where V8 does not know the flag, nothing changes.
+ */
+const inliningFlag = "--max-inlined-bytecode-size-cumulative=4000";
 
 const logLevels: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
@@ -52,6 +59,7 @@ async function runPart<T>(
     io.err(`POSTERN_LOG_LEVEL must be one of ${logLevels.join(", ")}`);
     return exitCodes.usage;
   }
+  setFlagsFromString(inliningFlag);
   const logger = createLogger({ level, destination: process.stderr });
   guardProcess(logger);
   const loaded = load(file);

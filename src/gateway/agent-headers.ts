@@ -1,4 +1,4 @@
-import type { RawHeaders } from "../lib/index.ts";
+import { ByName, type RawHeaders } from "../lib/index.ts";
 import { findRepeatedHeader } from "../mcp/index.ts";
 
 /** What an agent's headers come down to (reference: Streamable HTTP; DESIGN invariants 2 and 5). */
@@ -11,29 +11,27 @@ export interface AgentHeaders {
   readonly forward: readonly string[];
 }
 
-/** Header names may be spelt as the agent likes; these are nearly all that is ever seen, so they need no lower-casing. */
-const spellings = new Map<string, string>();
-const maxSpellings = 512;
+type Role = "contentType" | "contentEncoding" | "protocolVersion" | "sessionId" | "other" | "dropped";
 
-function lowerCase(name: string): string {
-  const known = spellings.get(name);
-  if (known !== undefined) return known;
-  const lower = name.toLowerCase();
-  if (spellings.size < maxSpellings) spellings.set(name, lower);
-  return lower;
-}
-
+const read: ReadonlyMap<string, Role> = new Map([
+  ["content-type", "contentType"],
+  ["content-encoding", "contentEncoding"],
+  ["mcp-protocol-version", "protocolVersion"],
+  ["mcp-session-id", "sessionId"],
+]);
 const forwarded: ReadonlySet<string> = new Set([
   "accept",
-  "content-type",
   "last-event-id",
   "mcp-method",
   "mcp-name",
-  "mcp-protocol-version",
   "traceparent",
   "tracestate",
 ]);
 const paramPrefix = "mcp-param-";
+const roles = new ByName<Role>((lower) => {
+  const isForwarded = forwarded.has(lower) || lower.startsWith(paramPrefix);
+  return read.get(lower) ?? (isForwarded ? "other" : "dropped");
+});
 
 /** Undefined when a header that has one value stands there twice. What is not on the allow-list is dropped. */
 export function readAgentHeaders(headers: RawHeaders): AgentHeaders | undefined {
@@ -46,12 +44,13 @@ export function readAgentHeaders(headers: RawHeaders): AgentHeaders | undefined 
   for (let i = 0; i + 1 < headers.length; i += 2) {
     const name = headers[i] ?? "";
     const value = headers[i + 1] ?? "";
-    const lower = lowerCase(name);
-    if (lower === "mcp-session-id") sessionId = value;
-    else if (lower === "content-encoding") contentEncoding = value;
-    else if (lower === "content-type") contentType = value;
-    else if (lower === "mcp-protocol-version") protocolVersion = value;
-    if (forwarded.has(lower) || lower.startsWith(paramPrefix)) forward.push(name, value);
+    const role = roles.get(name);
+    if (role === "dropped") continue;
+    if (role === "sessionId") sessionId = value;
+    else if (role === "contentEncoding") contentEncoding = value;
+    else forward.push(name, value);
+    if (role === "contentType") contentType = value;
+    else if (role === "protocolVersion") protocolVersion = value;
   }
   return { contentType, contentEncoding, protocolVersion, sessionId, forward };
 }

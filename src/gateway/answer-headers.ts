@@ -1,4 +1,4 @@
-import type { RawHeaders } from "../lib/index.ts";
+import { ByName, type RawHeaders } from "../lib/index.ts";
 import { findRepeatedHeader, isEventStream, isJson } from "../mcp/index.ts";
 
 /** What an upstream's response head comes down to. */
@@ -20,32 +20,52 @@ function bodyKind(contentType: string | undefined): AnswerHeaders["body"] {
   return isEventStream(contentType) ? "events" : "other";
 }
 
+/** What is read of an upstream's headers; all else is dropped. */
+const known = [
+  "content-type",
+  "content-encoding",
+  "www-authenticate",
+  "location",
+  "mcp-session-id",
+  "cache-control",
+  "x-accel-buffering",
+  "retry-after",
+  "allow",
+] as const;
+type Known = (typeof known)[number];
+const names = new ByName<Known | "dropped">((lower) => known.find((name) => name === lower) ?? "dropped");
+
 /** Undefined when a header that has one value stands there twice. Challenges, cookies, locations and the like never pass. */
 export function readAnswerHeaders(status: number, headers: RawHeaders): AnswerHeaders | undefined {
   if (findRepeatedHeader(headers) !== undefined) return undefined;
-  const found = new Map<string, string>();
+  const found: Partial<Record<Known, string>> = {};
   for (let i = 0; i + 1 < headers.length; i += 2) {
-    const name = (headers[i] ?? "").toLowerCase();
+    const name = names.get(headers[i] ?? "");
+    if (name === "dropped") continue;
     const value = headers[i + 1] ?? "";
-    const earlier = found.get(name);
-    found.set(name, earlier === undefined ? value : `${earlier}, ${value}`);
+    const earlier = found[name];
+    found[name] = earlier === undefined ? value : `${earlier}, ${value}`;
   }
-  const encoding = found.get("content-encoding");
-  const body = bodyKind(found.get("content-type"));
+  const encoding = found["content-encoding"]?.trim().toLowerCase();
+  const body = bodyKind(found["content-type"]);
   return {
     body,
-    isEncoded: encoding !== undefined && encoding.trim().toLowerCase() !== "identity" && encoding.trim() !== "",
-    hasChallenge: found.has("www-authenticate"),
-    location: found.get("location"),
-    sessionId: found.get("mcp-session-id"),
+    isEncoded: encoding !== undefined && encoding !== "identity" && encoding !== "",
+    hasChallenge: found["www-authenticate"] !== undefined,
+    location: found.location,
+    sessionId: found["mcp-session-id"],
     forward: forwardable(status, body, found),
   };
 }
 
-function forwardable(status: number, body: AnswerHeaders["body"], found: ReadonlyMap<string, string>): string[] {
+function forwardable(
+  status: number,
+  body: AnswerHeaders["body"],
+  found: Readonly<Partial<Record<Known, string>>>,
+): string[] {
   const forward: string[] = [];
-  const copy = (name: string): void => {
-    const value = found.get(name);
+  const copy = (name: Known): void => {
+    const value = found[name];
     if (value !== undefined) forward.push(name, value);
   };
   copy("content-type");
@@ -53,7 +73,7 @@ function forwardable(status: number, body: AnswerHeaders["body"], found: Readonl
     // An intermediary that holds events back makes clients hang (cases.md C05).
     forward.push("cache-control", "no-cache, no-transform", "x-accel-buffering", "no");
   } else {
-    forward.push("cache-control", found.get("cache-control") ?? "no-store");
+    forward.push("cache-control", found["cache-control"] ?? "no-store");
     copy("x-accel-buffering");
   }
   copy("retry-after");

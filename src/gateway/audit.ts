@@ -1,4 +1,4 @@
-import { type Clock, formatPosition } from "../lib/index.ts";
+import { type Clock, formatPosition, type Timer } from "../lib/index.ts";
 import type { Decision } from "../policy/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { type LineTarget, LineWriter } from "./line-writer.ts";
@@ -64,6 +64,8 @@ export interface AuditWaiter {
 /** Longer names are cut: they are the agent's text. */
 const maxNameLength = 1024;
 const problemLogMs = 10_000;
+/** How long an outcome may wait for a decision to share a write with. */
+const outcomeWaitMs = 10;
 
 export class AuditLog {
   readonly #writer: LineWriter;
@@ -78,8 +80,9 @@ export class AuditLog {
   #lostCount = 0;
   #lastWall = Number.NaN;
   #lastTime = "";
-  /** What ended in this turn of the event loop. */
+  /** What ended a moment ago. */
   #ended: { readonly subject: AuditText; readonly outcome: AuditOutcome }[] = [];
+  #outcomeTimer: Timer | undefined;
 
   /** Throws what `fs.openSync` throws. */
   constructor(
@@ -125,6 +128,7 @@ export class AuditLog {
 
   /** Answers the waiter on a later tick, when the record is with the kernel. */
   decision(subject: AuditText, decision: Decision | Refused, waiter: AuditWaiter): void {
+    this.#writeOutcomes();
     const line =
       this.#begin("decision", subject) +
       plain("decision", decision.kind === "allow" ? "allow" : "deny") +
@@ -141,13 +145,17 @@ export class AuditLog {
     if (!isQueued) queueMicrotask(() => waiter.onAudited(this.#continuesOnError));
   }
 
-  /** Written once the turn's answers have left: nobody waits for it. */
+  /** Nobody waits for it, so it is written with the next decision, or `outcomeWaitMs` later. */
   outcome(subject: AuditText, outcome: AuditOutcome): void {
-    if (this.#ended.length === 0) setImmediate(() => this.#writeOutcomes());
     this.#ended.push({ subject, outcome });
+    this.#outcomeTimer ??= this.#clock.after(outcomeWaitMs, () => {
+      this.#outcomeTimer = undefined;
+      this.#writeOutcomes();
+    });
   }
 
   #writeOutcomes(): void {
+    if (this.#ended.length === 0) return;
     const ended = this.#ended;
     this.#ended = [];
     for (const { subject, outcome } of ended) this.#writeOutcome(subject, outcome);
@@ -181,6 +189,7 @@ export class AuditLog {
 
   /** Resolves when every record was written or given up. */
   async close(): Promise<void> {
+    this.#outcomeTimer?.cancel();
     this.#writeOutcomes();
     await this.#writer.close();
   }

@@ -20,3 +20,26 @@ export function headerValue(headers: RawHeaders, name: string): string | undefin
   }
   return undefined;
 }
+
+const maxSpellings = 512;
+
+/**
+ * What is known of a header by its name, worked out once for each spelling: nearly all headers are spelt in one of a few
+ * ways, so that the usual one costs a look-up and no lower-casing. Bounded, because peers choose how they spell.
+ */
+export class ByName<T extends string | number | boolean> {
+  readonly #workOut: (lower: string, name: string) => T;
+  readonly #bySpelling = new Map<string, T>();
+
+  constructor(workOut: (lower: string, name: string) => T) {
+    this.#workOut = workOut;
+  }
+
+  get(name: string): T {
+    const known = this.#bySpelling.get(name);
+    if (known !== undefined) return known;
+    const found = this.#workOut(name.toLowerCase(), name);
+    if (this.#bySpelling.size < maxSpellings) this.#bySpelling.set(name, found);
+    return found;
+  }
+}

@@ -10,7 +10,7 @@ export {
 export { rangeOf } from "./addresses.ts";
 export { Backoff } from "./backoff.ts";
 export { type Clock, systemClock, type Timer } from "./clock.ts";
-export { headerValue, headerValues, type RawHeaders } from "./headers.ts";
+export { ByName, headerValue, headerValues, type RawHeaders } from "./headers.ts";
 export { concealSecrets } from "./live-secrets.ts";
 export { formatPosition, type Position } from "./position.ts";
 export { RecentMap, type RecentMapOptions } from "./recent-map.ts";

@@ -1,4 +1,4 @@
-import type { RawHeaders } from "../lib/index.ts";
+import { ByName, type RawHeaders } from "../lib/index.ts";
 import { refuse, rpcCodes } from "./codes.ts";
 import { isObject } from "./json.ts";
 import type { AgentMessage, Era, JsonObject, Refusal } from "./types.ts";
@@ -61,17 +61,18 @@ const mirrorNames: ReadonlyMap<string, keyof MirrorHeaders> = new Map([
   ["mcp-method", "method"],
   ["mcp-name", "name"],
 ]);
+const mirrors = new ByName<keyof MirrorHeaders | "none">((lower) => mirrorNames.get(lower) ?? "none");
 
 /** Undefined when one of them stands there twice. */
 function readMirrors(headers: RawHeaders): MirrorHeaders | undefined {
-  const mirrors: MirrorHeaders = {};
+  const found: MirrorHeaders = {};
   for (let i = 0; i + 1 < headers.length; i += 2) {
-    const mirror = mirrorNames.get((headers[i] ?? "").toLowerCase());
-    if (mirror === undefined) continue;
-    if (mirrors[mirror] !== undefined) return undefined;
-    mirrors[mirror] = trimBlanks(headers[i + 1] ?? "");
+    const mirror = mirrors.get(headers[i] ?? "");
+    if (mirror === "none") continue;
+    if (found[mirror] !== undefined) return undefined;
+    found[mirror] = trimBlanks(headers[i + 1] ?? "");
   }
-  return mirrors;
+  return found;
 }
 
 /**
@@ -80,13 +81,13 @@ function readMirrors(headers: RawHeaders): MirrorHeaders | undefined {
  * refuse. `message` undefined: an exchange without a body (GET, DELETE).
  */
 export function compareHeaders(message: AgentMessage | undefined, headers: RawHeaders, era: Era): Refusal | undefined {
-  const mirrors = readMirrors(headers);
-  if (mirrors === undefined) return refuse(400, rpcCodes.invalidRequest, "Invalid Request: a header repeats");
+  const found = readMirrors(headers);
+  if (found === undefined) return refuse(400, rpcCodes.invalidRequest, "Invalid Request: a header repeats");
   return (
-    compareVersion(message, mirrors.version) ??
-    compareMethod(message, mirrors.method) ??
-    compareName(message, mirrors.name) ??
-    (era === "modern" ? findMissing(message, mirrors) : undefined)
+    compareVersion(message, found.version) ??
+    compareMethod(message, found.method) ??
+    compareName(message, found.name) ??
+    (era === "modern" ? findMissing(message, found) : undefined)
   );
 }
 
@@ -119,14 +120,14 @@ function compareName(message: AgentMessage | undefined, header: string | undefin
   return typeof value === "string" && value !== decoded ? mismatch("Mcp-Name differs from the body") : undefined;
 }
 
-function findMissing(message: AgentMessage | undefined, mirrors: MirrorHeaders): Refusal | undefined {
+function findMissing(message: AgentMessage | undefined, found: MirrorHeaders): Refusal | undefined {
   if (message?.kind !== "request" || !hasModernEnvelope(message)) return undefined;
   if (metaOf(message)?.[versionKey] !== modernRevision) return undefined;
-  if (mirrors.version === undefined) return mismatch("MCP-Protocol-Version is missing");
-  if (mirrors.method === undefined) return mismatch("Mcp-Method is missing");
+  if (found.version === undefined) return mismatch("MCP-Protocol-Version is missing");
+  if (found.method === undefined) return mismatch("Mcp-Method is missing");
   const source = nameSources.get(message.method ?? "");
   const isNamed = source !== undefined && typeof message.params?.[source] === "string";
-  return isNamed && mirrors.name === undefined ? mismatch("Mcp-Name is missing") : undefined;
+  return isNamed && found.name === undefined ? mismatch("Mcp-Name is missing") : undefined;
 }
 
 const sentinelStart = "=?base64?";
@@ -160,7 +161,7 @@ function isBlank(code: number): boolean {
 }
 
 /** Headers that hold one value; everything named `mcp-param-*` does too. */
-const singleHeaders: ReadonlySet<string> = new Set([
+const singleHeaders: readonly string[] = [
   "authorization",
   "content-encoding",
   "content-length",
@@ -177,16 +178,34 @@ const singleHeaders: ReadonlySet<string> = new Set([
   "traceparent",
   "transfer-encoding",
   "x-accel-buffering",
-]);
+];
+const paramPrefix = "mcp-param-";
+const repeatable = 0;
+const param = -1;
+/** A bit for each of `singleHeaders`, or one of the two above. */
+const singles = new ByName<number>((lower) => {
+  const index = singleHeaders.indexOf(lower);
+  if (index >= 0) return 1 << index;
+  return lower.startsWith(paramPrefix) ? param : repeatable;
+});
 
 /** The name, in lower case, of a single-value header that stands there twice (DESIGN invariant 2), or undefined. */
 export function findRepeatedHeader(headers: RawHeaders): string | undefined {
-  const seen = new Set<string>();
+  let seen = 0;
+  let params: Set<string> | undefined;
   for (let i = 0; i < headers.length; i += 2) {
-    const name = (headers[i] ?? "").toLowerCase();
-    if (!singleHeaders.has(name) && !name.startsWith("mcp-param-")) continue;
-    if (seen.has(name)) return name;
-    seen.add(name);
+    const name = headers[i] ?? "";
+    const single = singles.get(name);
+    if (single === repeatable) continue;
+    if (single === param) {
+      const lower = name.toLowerCase();
+      params ??= new Set();
+      if (params.has(lower)) return lower;
+      params.add(lower);
+    } else {
+      if ((seen & single) !== 0) return name.toLowerCase();
+      seen |= single;
+    }
   }
   return undefined;
 }

@@ -269,9 +269,7 @@ function endOfDigits(text: string, start: number): number {
   return at === start ? -1 : at;
 }
 
-const surrogate = /\p{Surrogate}/u;
-
 /** Whether a string holds half a surrogate pair, which has no UTF-8 form. */
 export function hasLoneSurrogate(text: string): boolean {
-  return surrogate.test(text);
+  return !text.isWellFormed();
 }

@@ -166,13 +166,18 @@ function readParams(texts: MemberTexts): JsonObject | string {
     const inner = params[key];
     if (isObject(inner) && hasFoldedKey(Object.keys(inner), innerKeys[key])) return foldedKey;
   }
-  return judgedStrings(params).some(hasLoneSurrogate) ? loneSurrogate : params;
+  return holdsLoneSurrogate(params) ? loneSurrogate : params;
 }
 
-function judgedStrings({ name, uri, taskId, _meta: meta, ref, notifications }: JsonObject): string[] {
-  const values: unknown[] = [name, uri, taskId];
-  if (isObject(meta)) values.push(meta["io.modelcontextprotocol/protocolVersion"]);
-  if (isObject(ref)) values.push(ref["type"], ref["name"], ref["uri"]);
-  if (isObject(notifications)) values.push(notifications["resourceSubscriptions"]);
-  return values.flat().filter((value) => typeof value === "string");
+/** In one of the strings that decide. */
+function holdsLoneSurrogate({ name, uri, taskId, _meta: meta, ref, notifications }: JsonObject): boolean {
+  if (isTorn(name) || isTorn(uri) || isTorn(taskId)) return true;
+  if (isObject(meta) && isTorn(meta["io.modelcontextprotocol/protocolVersion"])) return true;
+  if (isObject(ref) && (isTorn(ref["type"]) || isTorn(ref["name"]) || isTorn(ref["uri"]))) return true;
+  const uris = isObject(notifications) ? notifications["resourceSubscriptions"] : undefined;
+  return Array.isArray(uris) ? uris.some(isTorn) : isTorn(uris);
+}
+
+function isTorn(value: unknown): boolean {
+  return typeof value === "string" && hasLoneSurrogate(value);
 }

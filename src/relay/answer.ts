@@ -1,5 +1,5 @@
-import { IncomingMessage, ServerResponse } from "node:http";
-import type { Clock } from "../lib/index.ts";
+import { type IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
+import { type Clock, headerValue } from "../lib/index.ts";
 import type { Answer } from "../mcp/index.ts";
 import type { AgentConnection } from "./connection.ts";
 import { pushCorsHeaders } from "./hosts.ts";
@@ -13,6 +13,23 @@ export interface BodyOwner {
 /** A request with room for its exchange, so that body listeners need no closure each. */
 export class AgentRequest extends IncomingMessage {
   bodyOwner: BodyOwner | undefined = undefined;
+}
+
+const allHeaders = Object.getOwnPropertyDescriptor(IncomingMessage.prototype, "headers");
+const noHeaders: IncomingHttpHeaders = Object.freeze({});
+
+/**
+ * Node asks every request for its `expect`, and builds an object of all its headers to tell. Nobody else asks: what we
+ * judge by is read from `rawHeaders`. Only `ws`, for an upgrade, gets them all.
+ */
+function headersForNode(this: AgentRequest): IncomingHttpHeaders {
+  if ("upgrade" in this && this.upgrade === true) return allHeaders?.get?.call(this) as IncomingHttpHeaders;
+  const expect = headerValue(this.rawHeaders, "expect");
+  return expect === undefined ? noHeaders : { expect };
+}
+
+if (allHeaders !== undefined) {
+  Object.defineProperty(AgentRequest.prototype, "headers", { ...allHeaders, get: headersForNode });
 }
 
 /** A response that knows what every answer on it carries. */

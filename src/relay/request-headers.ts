@@ -1,4 +1,4 @@
-import type { RawHeaders } from "../lib/index.ts";
+import { ByName, type RawHeaders } from "../lib/index.ts";
 
 /** One pass over an agent's header block: what the relay judges by, and what may travel on. */
 export interface RequestHeaders {
@@ -55,18 +55,7 @@ const known: ReadonlyMap<string, Role> = new Map<string, Role>([
   ["transfer-encoding", "encoding"],
 ]);
 const paramPrefix = "mcp-param-";
-const maxSpellings = 512;
-/** Spellings seen so far, so that the usual header costs one look-up; bounded, because callers choose them. */
-const spellings = new Map<string, Role>();
-
-function roleOf(name: string): Role {
-  const seen = spellings.get(name);
-  if (seen !== undefined) return seen;
-  const lower = name.toLowerCase();
-  const role = known.get(lower) ?? (lower.startsWith(paramPrefix) ? "param" : "drop");
-  if (spellings.size < maxSpellings) spellings.set(name, role);
-  return role;
-}
+const roles = new ByName<Role>((lower) => known.get(lower) ?? (lower.startsWith(paramPrefix) ? "param" : "drop"));
 
 /** `raw` as Node's `rawHeaders`. */
 export function scanRequestHeaders(raw: readonly string[]): RequestHeaders {
@@ -94,7 +83,7 @@ class Scan implements RequestHeaders {
     // ": " and CRLF stand around every pair.
     this.bytes += name.length + value.length + 4;
     this.count += 1;
-    const role = roleOf(name);
+    const role = roles.get(name);
     if (role !== "drop") this.#note(role, name, value);
   }
 

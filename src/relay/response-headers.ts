@@ -1,4 +1,4 @@
-import type { RawHeaders } from "../lib/index.ts";
+import { ByName, type RawHeaders } from "../lib/index.ts";
 import { isEventStream } from "../mcp/index.ts";
 import type { Head } from "../tunnel/index.ts";
 
@@ -10,17 +10,10 @@ export interface ResponseHead {
   readonly isEventStream: boolean;
 }
 
-type Slot = 0 | 1 | 2 | 3 | 4 | 5;
-
-const slots: ReadonlyMap<string, Slot> = new Map<string, Slot>([
-  ["content-type", 0],
-  ["mcp-session-id", 1],
-  ["cache-control", 2],
-  ["retry-after", 3],
-  ["x-accel-buffering", 4],
-  ["allow", 5],
-]);
 const names = ["Content-Type", "Mcp-Session-Id", "Cache-Control", "Retry-After", "X-Accel-Buffering", "Allow"] as const;
+const lowerNames = names.map((name) => name.toLowerCase());
+/** A place in `names`; negative: dropped. */
+const slots = new ByName<number>((lower) => lowerNames.indexOf(lower));
 // What node:http itself would refuse with an exception.
 const unsafePattern = /[^\t\x20-\x7e\x80-\xff]/;
 
@@ -34,9 +27,9 @@ export function readResponseHead(head: Head): ResponseHead | undefined {
   if (values === undefined) return undefined;
   const eventStream = isEventStream(values[0]);
   const headers: string[] = [];
-  for (const [slot, name] of names.entries()) {
+  for (let slot = 0; slot < names.length; slot += 1) {
     const value = slot === 2 || slot === 4 ? undefined : values[slot];
-    if (value !== undefined && (slot !== 5 || head.status === 405)) headers.push(name, value);
+    if (value !== undefined && (slot !== 5 || head.status === 405)) headers.push(names[slot] ?? "", value);
   }
   headers.push("Cache-Control", eventStream ? "no-cache, no-transform" : (values[2] ?? "no-store"));
   const accel = eventStream ? "no" : values[4];
@@ -48,9 +41,8 @@ export function readResponseHead(head: Head): ResponseHead | undefined {
 function pickValues(raw: RawHeaders): (string | undefined)[] | undefined {
   const values: (string | undefined)[] = [undefined, undefined, undefined, undefined, undefined, undefined];
   for (let i = 0; i + 1 < raw.length; i += 2) {
-    const name = raw[i] ?? "";
-    const slot = slots.get(name) ?? slots.get(name.toLowerCase());
-    if (slot === undefined) continue;
+    const slot = slots.get(raw[i] ?? "");
+    if (slot < 0) continue;
     const value = raw[i + 1] ?? "";
     // Allow and Cache-Control are lists (RFC 9110, 10.2.1; RFC 9111, 5.2): several lines are one list.
     const before = values[slot];

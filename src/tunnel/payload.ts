@@ -187,11 +187,9 @@ export function readOpen(members: Members): Open {
 
 /** As `readOpen`, for `faultOfHead`. */
 export function readHead(members: Members): Head {
+  const status = number(members["status"]);
+  const headers = strings(members["headers"]);
+  const by = text(members["by"]) as Head["by"];
   const rpcId = members["rpcId"];
-  const head = {
-    status: number(members["status"]),
-    headers: strings(members["headers"]),
-    by: text(members["by"]) as Head["by"],
-  };
-  return rpcId === undefined ? head : { ...head, rpcId: text(rpcId) };
+  return rpcId === undefined ? { status, headers, by } : { status, headers, by, rpcId: text(rpcId) };
 }

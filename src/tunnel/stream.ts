@@ -2,7 +2,6 @@ import { ReceiveCredit, SendCredit } from "./credit.ts";
 import { encodeHead } from "./encode.ts";
 import { ProtocolFault } from "./errors.ts";
 import { maxHeadBytes } from "./frame.ts";
-import { faultOfHead } from "./heads.ts";
 import type { Head, Reset, ResetCode, StreamSink, TunnelStream } from "./types.ts";
 
 /** Where a stream waits to be sent. */
@@ -91,11 +90,6 @@ export class Stream implements TunnelStream {
   sendHead(head: Head): void {
     if (this.isOver) return;
     if (this.#isOpener || this.#hasHead) throw new TypeError("the head of a stream is sent once, by the gateway");
-    const why = faultOfHead(head);
-    if (why !== undefined) {
-      this.fail("INTERNAL", `the response has ${why}`);
-      return;
-    }
     const frame = encodeHead(this.id, head);
     if (frame.length > maxHeadBytes) {
       this.fail("INTERNAL", "the response headers are too large");
@@ -180,7 +174,11 @@ export class Stream implements TunnelStream {
   receiveHead(head: Head): void {
     if (this.#hasHead) throw new ProtocolFault("second-head");
     this.#hasHead = true;
-    this.#tell(() => this.#sink?.onHead?.(head));
+    try {
+      this.#sink?.onHead?.(head);
+    } catch {
+      this.#onSinkError();
+    }
   }
 
   receiveData(chunk: Buffer): void {
@@ -201,7 +199,11 @@ export class Stream implements TunnelStream {
       return;
     }
     this.#isRemoteDone = true;
-    this.#tell(() => this.#sink?.onEnd(closeDelimited && this.#isOpener));
+    try {
+      this.#sink?.onEnd(closeDelimited && this.#isOpener);
+    } catch {
+      this.#onSinkError();
+    }
     if (this.#isLocalDone) this.#finish();
   }
 

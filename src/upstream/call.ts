@@ -1,6 +1,6 @@
 import type { Dispatcher } from "undici";
 import type { Clock, RawHeaders } from "../lib/index.ts";
-import { headerValue } from "../lib/index.ts";
+import { ByName } from "../lib/index.ts";
 import type { Deadlines, Waiting } from "./deadlines.ts";
 import { mapUpstreamError, type UpstreamError } from "./errors.ts";
 
@@ -29,17 +29,24 @@ export interface CallTimeouts {
   readonly stalledMs: number;
 }
 
-function isEventStream(headers: RawHeaders): boolean {
-  const type = headerValue(headers, "content-type");
-  return type !== undefined && /^\s*text\/event-stream\s*(?:;|$)/i.test(type);
+const roles = new ByName((lower) => {
+  if (lower === "content-type") return "type";
+  return lower === "content-length" || lower === "transfer-encoding" ? "framing" : "other";
+});
+
+/** `closeDelimited`: a body with neither length nor chunks ends where the connection does (RFC 9112 6.3). */
+function readBodyKind(status: number, headers: RawHeaders): { isEventStream: boolean; closeDelimited: boolean } {
+  let isEventStream = false;
+  let isFramed = status === 204 || status === 304;
+  for (let i = 0; i + 1 < headers.length; i += 2) {
+    const role = roles.get(headers[i] ?? "");
+    if (role === "type") isEventStream ||= eventStream.test(headers[i + 1] ?? "");
+    else if (role === "framing") isFramed = true;
+  }
+  return { isEventStream, closeDelimited: !isFramed };
 }
 
-/** RFC 9112 6.3: a body with neither length nor chunks ends where the connection does. */
-function isCloseDelimited(status: number, headers: RawHeaders): boolean {
-  if (status === 204 || status === 304) return false;
-  if (headerValue(headers, "content-length") !== undefined) return false;
-  return headerValue(headers, "transfer-encoding") === undefined;
-}
+const eventStream = /^\s*text\/event-stream\s*(?:;|$)/i;
 
 function decode(raw: readonly Buffer[]): string[] {
   const headers = new Array<string>(raw.length);
@@ -120,8 +127,9 @@ export class HttpCall implements Dispatcher.DispatchHandler, UpstreamCall, Waiti
     const headers = decode(raw);
     this.#state = "body";
     this.#resumeParser = resume;
-    this.#isEventStream = isEventStream(headers);
-    this.#closeDelimited = isCloseDelimited(status, headers);
+    const { isEventStream, closeDelimited } = readBodyKind(status, headers);
+    this.#isEventStream = isEventStream;
+    this.#closeDelimited = closeDelimited;
     this.#touch();
     this.#sink.onHead(status, headers);
     return !this.#isPaused;

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from "node:f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
-import { AuditLog, type AuditSubject } from "../../src/gateway/audit.ts";
+import { AuditLog, type AuditOutcome, type AuditSubject } from "../../src/gateway/audit.ts";
 import { createLogger, silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 
@@ -20,21 +20,33 @@ const folder = mkdtempSync(join(tmpdir(), "postern-audit-"));
 let fileCount = 0;
 afterAll(() => rmSync(folder, { recursive: true }));
 
-function open(): { audit: AuditLog; read: () => Record<string, unknown>[] } {
+function open(): { audit: AuditLog; read: () => Record<string, unknown>[]; clock: ManualClock } {
   fileCount += 1;
   const file = join(folder, `${fileCount}.jsonl`);
+  const clock = new ManualClock();
   const audit = new AuditLog(
     { target: { file }, onError: "deny" },
-    { tunnel: "acme", gateway: "edge-1", clock: new ManualClock(), logger: silentLogger },
+    { tunnel: "acme", gateway: "edge-1", clock, logger: silentLogger },
   );
   const read = (): Record<string, unknown>[] =>
     readFileSync(file, "utf8")
       .split("\n")
       .slice(0, -1)
       .map((line) => JSON.parse(line) as Record<string, unknown>);
-  return { audit, read };
+  return { audit, read, clock };
 }
 
+const ended: AuditOutcome = {
+  status: 200,
+  by: "upstream",
+  end: "complete",
+  bytesIn: 10,
+  bytesOut: 20,
+  scrubbed: 0,
+  firstByteMs: 1.23456,
+  durationMs: 2,
+};
+const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const nobody = { onAudited: () => undefined };
 
 describe("audit records", () => {
@@ -47,16 +59,7 @@ describe("audit records", () => {
       nobody,
     );
     audit.decision(text, { kind: "deny", reason: "not-allowed", rule: undefined, at: undefined }, nobody);
-    audit.outcome(text, {
-      status: 200,
-      by: "upstream",
-      end: "complete",
-      bytesIn: 10,
-      bytesOut: 20,
-      scrubbed: 0,
-      firstByteMs: 1.23456,
-      durationMs: 2,
-    });
+    audit.outcome(text, ended);
     audit.outcome(text, {
       status: undefined,
       by: undefined,
@@ -107,6 +110,38 @@ describe("audit records", () => {
     expect(records.slice(0, 4).map((record) => record["name"])).toEqual(names.slice(0, 4));
     expect(records.every((record) => record["decision"] === "deny")).toBe(true);
     expect(String(records[4]?.["name"])).toHaveLength(1025);
+  });
+
+  it("of what ended wait a moment for a decision to share a write with, and for no longer", async () => {
+    const { audit, read, clock } = open();
+    const text = audit.describe(subject);
+    const events = (): unknown[] => read().map(({ event, position }) => `${position} ${event}`);
+    const decide = (): Promise<boolean> =>
+      new Promise((resolve) => audit.decision(text, { kind: "refused", reason: "x" }, { onAudited: resolve }));
+    audit.outcome(text, ended);
+    audit.outcome(text, ended);
+    expect(events()).toEqual([]);
+    await decide();
+    expect(events()).toEqual(["1 outcome", "2 outcome", "3 decision"]);
+    audit.outcome(text, ended);
+    clock.advance(10);
+    await decide();
+    expect(events().slice(3)).toEqual(["4 outcome", "5 decision"]);
+    audit.outcome(text, ended);
+    await audit.close();
+    expect([events().slice(5), clock.armed]).toEqual([["6 outcome"], 0]);
+  });
+
+  it("of what ended are written when no decision comes", async () => {
+    const { audit, read, clock } = open();
+    audit.outcome(audit.describe(subject), ended);
+    clock.advance(9);
+    await nextTurn();
+    expect(read()).toEqual([]);
+    clock.advance(1);
+    await nextTurn();
+    expect(read()).toMatchObject([{ event: "outcome", position: 1 }]);
+    await audit.close();
   });
 
   it("go on in the old file where the new one cannot be had, and a person is told", async () => {
