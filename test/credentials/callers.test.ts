@@ -76,7 +76,7 @@ describe("a credential whose path names the principal", () => {
     const states = harness.credentials.states();
     expect(states.servers[0]).toMatchObject({
       condition: "valid",
-      callers: { none: 0, valid: 2, stale: 0, failed: 1, needs_reauth: 0 },
+      callers: { none: 0, valid: 2, stale: 0, failed: 1, "needs-reauth": 0 },
       loads: 2,
       failures: 1,
       lastError: { code: "not-found" },
@@ -85,6 +85,7 @@ describe("a credential whose path names the principal", () => {
     const { text } = await renderMetrics(credentialMetrics(states));
     expect(text).toContain('postern_credentials_callers{server="a",state="valid"} 2');
     expect(text).toContain('postern_credentials_callers{server="a",state="failed"} 1');
+    expect(text).toContain('postern_credentials_callers{server="a",state="needs_reauth"} 0');
     expect(text).not.toMatch(/alice|bob|nobody|mcp\/own/);
     expect(JSON.stringify(states)).not.toMatch(/value-of/);
   });
