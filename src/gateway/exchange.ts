@@ -264,8 +264,8 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, Credentia
     const { tls } = injected;
     const sent =
       upstreamId === undefined
-        ? headers.forward.concat(injected.headers)
-        : headers.forward.concat("mcp-session-id", upstreamId, injected.headers);
+        ? [...headers.forward, ...injected.headers]
+        : [...headers.forward, "mcp-session-id", upstreamId, ...injected.headers];
     const request = { method, headers: sent, body, firstByteMs, tls };
     const { protocolVersion } = headers;
     const validUntil = this.#validUntil;

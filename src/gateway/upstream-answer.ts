@@ -119,8 +119,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge, E
     this.#headers = headers;
     if (headers === undefined) this.#refuse("a header repeats in the answer", "check what stands before the server");
     else if (this.#refuseHead(status, headers)) return;
-    else if (this.#scrubber?.admitsHeaders([...headers.forward, headers.sessionId ?? ""]) === false)
-      this.#refuse(reflectedReason, undefined);
+    else if (this.#scrubber?.admitsHeaders(shownOf(headers)) === false) this.#refuse(reflectedReason, undefined);
     else if (!this.#sealSession(headers.sessionId)) this.#refuse("session id that cannot be passed on", undefined);
     else if (headers.body === "other") this.#replace();
     // Without a content type there should be no body: what comes all the same is no JSON.
@@ -352,4 +351,9 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge, E
       ...(location === undefined ? {} : { url: shownLocation(location, this.#task.injected) }),
     });
   }
+}
+
+/** What an agent may see of them, before the session id is sealed. */
+function shownOf({ forward, sessionId }: AnswerHeaders): RawHeaders {
+  return sessionId === undefined ? forward : [...forward, sessionId];
 }
