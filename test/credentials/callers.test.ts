@@ -7,6 +7,7 @@ import {
   type CredentialOptions,
   credentialMetrics,
   type Injection,
+  labelCallers,
   type ServerCredential,
 } from "../../src/credentials/index.ts";
 import { ShapedCredential } from "../../src/credentials/server-credential.ts";
@@ -73,6 +74,9 @@ describe("a credential whose path names the principal", () => {
       failures: 1,
       lastError: { code: "not-found" },
     });
+    const { callers } = states.servers[0] ?? {};
+    const shown = callers === undefined ? undefined : labelCallers(callers);
+    expect(shown).toEqual({ none: 0, valid: 2, stale: 0, failed: 1, needs_reauth: 0 });
     expect(states.store).toMatchObject({ reads: 2, readFailures: 1 });
     const { text } = await renderMetrics(credentialMetrics(states));
     expect(text).toContain('postern_credentials_callers{server="a",state="valid"} 2');
