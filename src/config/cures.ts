@@ -47,6 +47,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   servers: text("a map of servers by name", "servers: { tickets: { url: http://tickets.internal:8080/mcp } }"),
   "servers.*": text("a map", "{ url: http://tickets.internal:8080/mcp }"),
   "servers.*.url": text("an http:// or https:// address", "url: http://tickets.internal:8080/mcp"),
+  "servers.*.ca": text("the path of a PEM file", "ca: /etc/postern/server-ca.pem"),
   "servers.*.onReflect": text("redact or block", "onReflect: redact"),
   "servers.*.credential": text("a map", "credential: { type: bearer, token: { file: PATH } }"),
   "servers.*.credential.type": text(
