@@ -6,7 +6,12 @@ import { readText } from "./read-text.ts";
 import { formatPath, type MapTree, nodeAt, type Path, type Tree, walk } from "./tree.ts";
 
 /** Where `ca` names a file for what stands beside it. */
-const places: ReadonlySet<string> = new Set(["servers.*.ca"]);
+const places: ReadonlySet<string> = new Set([
+  "servers.*.ca",
+  "agents.issuers[].ca",
+  "tunnels.*.agents[].oauth.ca",
+  "tunnels.*.gateways[].jwt.ca",
+]);
 
 /** What a `ca` may stand beside, the first that is there being what is dialled. */
 const addressKeys = ["url", "jwks", "tokenEndpoint", "apiUrl", "issuer"] as const;

@@ -149,6 +149,7 @@ function issuerAt(prefix: string, audience: string): { [pattern: string]: Expect
     [`${prefix}.algorithms`]: text("a list of signature algorithms", "algorithms: [RS256]"),
     [`${prefix}.algorithms[]`]: text("a signature algorithm", "RS256"),
     [`${prefix}.jwks`]: text("a URL, or the path of a file", "jwks: https://idp.example.com/jwks.json"),
+    [`${prefix}.ca`]: text("the path of a PEM file", "ca: /etc/postern/idp-ca.pem"),
   };
 }
 

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { internalCa } from "../support/internal-ca.ts";
-import { gatewayWith, type Trap, writeConfig } from "./traps.ts";
+import { gatewayWith, relayWith, type Trap, writeConfig } from "./traps.ts";
 
 const noPem = "a file of -----BEGIN CERTIFICATE----- blocks (DER: openssl x509 -inform der -in FILE -out FILE.pem)";
 
@@ -79,5 +79,37 @@ export const caTraps: readonly Trap[] = [
     title: "the CA of a server in its credential",
     yaml: server("url: https://t.internal/mcp, credential: { type: bearer, token: { file: t }, ca: /etc/ca.pem }"),
     says: [["2:100 unknown key `ca` in `servers.tickets.credential`", "the same beside `credential`, not in it"]],
+  },
+  {
+    title: "CA files of issuers that are not there, or that nothing reads",
+    yaml: gatewayWith(
+      4,
+      `agents: { verify: edge, issuers: [{ issuer: https://i.x, audience: a, ca: gone.pem }, { issuer: https://j.x, audience: a, jwks: keys.json, ca: ${there} }] }`,
+    ),
+    says: [
+      ["4:75 `agents.issuers[0].ca` names gone.pem: this file does not exist", "a PEM file that is mounted here"],
+      ["4:144 `agents.issuers[1].ca` is not read: the keys come from a file", "the file without it"],
+    ],
+  },
+];
+
+/** The same in relay.yaml. */
+export const relayCaTraps: readonly Trap[] = [
+  {
+    title: "CA files of issuers that are not there, or where there is no TLS",
+    yaml: relayWith(
+      4,
+      `    gateways: [{ name: edge, jwt: { issuer: http://127.0.0.1, audience: r, subject: s, ca: ${there} } }]`,
+    ).replace("name: bot, keySha256: [HASH_B]", "oauth: { issuer: https://i.x, ca: gone.pem }"),
+    says: [
+      [
+        "4:92 `tunnels.acme.gateways[0].jwt.ca`: `issuer` is http://, where there is no certificate",
+        "issuer: https://127.0.0.1, or the file without `ca`",
+      ],
+      [
+        "5:50 `tunnels.acme.agents[0].oauth.ca` names gone.pem: this file does not exist",
+        "a PEM file that is mounted here",
+      ],
+    ],
   },
 ];

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { GatewayConfig } from "../../config/index.ts";
 import { CredentialError, type Credentials, type Injection, type StoreProbe } from "../../credentials/index.ts";
-import { tryKeys } from "../../identity/index.ts";
+import { caCure, tryKeys } from "../../identity/index.ts";
 import { readCertificates, systemClock } from "../../lib/index.ts";
 import { silentLogger } from "../../telemetry/index.ts";
 import { type DialOutcome, dialTunnel, type GatewaySession, type StreamHandler } from "../../tunnel/index.ts";
@@ -294,20 +294,22 @@ function needsStore(part: unknown): boolean {
 export interface IssuerEntry {
   readonly issuer: string;
   readonly jwks?: { readonly url: string } | { readonly file: string } | undefined;
+  readonly ca?: string | undefined;
 }
 
 /** Each issuer once, however many entries believe in it. */
 export function issuerStages(entries: readonly IssuerEntry[]): readonly Stage[] {
-  const distinct = new Map(entries.map((entry) => [JSON.stringify([entry.issuer, entry.jwks]), entry]));
-  return [...distinct.values()].map(({ issuer, jwks }, i, all) => {
+  const distinct = new Map(entries.map((entry) => [JSON.stringify([entry.issuer, entry.jwks, entry.ca]), entry]));
+  return [...distinct.values()].map(({ issuer, jwks, ca }, i, all) => {
     const isAlone = all.filter((other) => other.issuer === issuer).length === 1;
     return {
       name: `issuer ${issuer}${isAlone ? "" : ` (${i + 1})`}`,
       run: async () => {
-        const { isThere, reason } = await tryKeys(issuer, jwks, { clock: systemClock, random: Math.random });
+        const { isThere, reason } = await tryKeys(issuer, { jwks, ca }, { clock: systemClock, random: Math.random });
         if (isThere) return "its keys are there";
         const place = jwks === undefined ? "its metadata names the keys (jwks_uri)" : "the entry's jwks";
-        throw new Trouble(`no keys: ${reason ?? "unknown"}`, `whether ${place}, and the way from here to there`);
+        const cure = caCure(reason ?? "") ?? `whether ${place}, and the way from here to there`;
+        throw new Trouble(`no keys: ${reason ?? "unknown"}`, cure);
       },
     };
   });
