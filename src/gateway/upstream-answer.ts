@@ -23,7 +23,7 @@ import { addressee, type Judged } from "./pipeline.ts";
 import type { Reply } from "./reply.ts";
 import { shownLocation } from "./shown-location.ts";
 import { type EndedStream, type Ending, StreamEnd } from "./stream-end.ts";
-import { upstreamCures } from "./upstream-cures.ts";
+import { upstreamCure } from "./upstream-cures.ts";
 
 /**
  * The upstream's answer on its way to the agent: what never passes is replaced here (challenges, redirects, bodies that
@@ -142,7 +142,8 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge, E
 
   onError(error: UpstreamError): void {
     if (this.#isOver || this.#hasAnotherCertificate(error)) return;
-    this.#warn(error.code, error.detail, upstreamCures[error.code]);
+    const hasCertificate = this.#task.injected.tls !== undefined;
+    this.#warn(error.code, error.detail, upstreamCure(error, this.#server.name, hasCertificate));
     this.#isReported = true;
     const isLate = error.code === "first-byte" || error.code === "idle" || error.code === "stalled";
     const kind = isLate ? "upstreamTimeout" : "upstreamFailed";

@@ -242,8 +242,8 @@ export class Agents {
 
 /** What an entry believes in. */
 function identityOf({ oauth }: OAuthAgentOptions): string {
-  const { issuer, audience, algorithms, requiredScopes, clientIds, jwks, requireTyp } = oauth;
-  return JSON.stringify([issuer, audience, algorithms, requiredScopes, clientIds, jwks, requireTyp]);
+  const { issuer, audience, algorithms, requiredScopes, clientIds, jwks, ca, requireTyp } = oauth;
+  return JSON.stringify([issuer, audience, algorithms, requiredScopes, clientIds, jwks, ca, requireTyp]);
 }
 
 /** Entries that differ in `servers` only grant what they grant together. */

@@ -7,8 +7,8 @@ import { Pools, type TlsIdentity } from "./pools.ts";
 export interface UpstreamOptions {
   /** `http` or `https`; requests go to exactly this URL, query included. */
   readonly url: string;
-  /** PEM certificates trusted beside the system's roots. */
-  readonly ca?: readonly string[];
+  /** A PEM file whose certificates are trusted beside the system's roots; read for each new connection. */
+  readonly caFile?: string | undefined;
   readonly timeouts?: {
     /** Request to response head; default 5 min. */
     readonly firstByteMs?: number;
@@ -67,7 +67,7 @@ class HttpUpstream implements Upstream {
     this.#deadlines = new Deadlines({ clock: options.clock, tickMs: Math.min(1000, Math.max(5, shortest / 10)) });
     this.#pools = new Pools({
       origin: url.origin,
-      ca: options.ca,
+      caFile: options.caFile,
       connections: options.connections ?? defaultConnections,
       connectMs: options.timeouts?.connectMs ?? 10_000,
     });
