@@ -73,8 +73,32 @@ function storeMetrics(store: StoreState): MetricFamily[] {
       { labels: { result: "failed" }, value: failed },
     ],
   });
-  const { tokenExpiresInMs } = store;
+  const { tokenExpiresInMs, circuit } = store;
   return [
+    single(
+      "gauge",
+      "postern_credentials_store_down",
+      "1 while the store is known to be down and only probed now and then.",
+      circuit.openForMs === undefined ? 0 : 1,
+    ),
+    single(
+      "gauge",
+      "postern_credentials_store_parts_down",
+      "Leases and folders of mounts of which the same is true by themselves.",
+      circuit.openParts.length,
+    ),
+    single(
+      "counter",
+      "postern_credentials_store_downs_total",
+      "How often the store, or a part of it, came to be known as down.",
+      circuit.opened,
+    ),
+    single(
+      "counter",
+      "postern_credentials_store_unsent_total",
+      "Requests that were not made because of that.",
+      circuit.refused,
+    ),
     single(
       "gauge",
       "postern_credentials_store_token_valid",

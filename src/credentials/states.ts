@@ -44,8 +44,24 @@ export interface CredentialState extends ReaderState {
   readonly type: string | undefined;
 }
 
+/** Whether the store is asked, or known to be down from what earlier requests met. */
+export interface CircuitState {
+  /** Since when nothing but a probe now and then is asked of the store; undefined: it is asked. */
+  readonly openForMs: number | undefined;
+  /** Leases, and folders of mounts, of which the same is true by themselves. */
+  readonly openParts: readonly string[];
+  /** How often it came to that, of the whole and of parts. */
+  readonly opened: number;
+  /** Requests that were not made because of it. */
+  readonly refused: number;
+  /** What it was the last time, with what a person can do about it. */
+  readonly lastDown: LastError | undefined;
+}
+
 export interface StoreState {
   readonly address: string;
+  readonly namespace: string | undefined;
+  readonly circuit: CircuitState;
   readonly method: VaultAuthOptions["method"];
   readonly condition: "none" | "logging-in" | "valid" | "failed" | "closed";
   /** Counts the lives of our token: each login, failure and ending begins another. */
