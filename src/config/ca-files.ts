@@ -1,6 +1,7 @@
 import { isAbsolute, join } from "node:path";
 import { readCertificates } from "../lib/index.ts";
 import { type Fault, patternOf } from "./cures.ts";
+import { grantTypes } from "./issued-cures.ts";
 import type { Problem } from "./problem.ts";
 import { readText } from "./read-text.ts";
 import { formatPath, type MapTree, nodeAt, type Path, type Tree, walk } from "./tree.ts";
@@ -8,6 +9,8 @@ import { formatPath, type MapTree, nodeAt, type Path, type Tree, walk } from "./
 /** Where `ca` names a file for what stands beside it. */
 const places: ReadonlySet<string> = new Set([
   "servers.*.ca",
+  "servers.*.credential.ca",
+  "servers.*.credential.as.ca",
   "agents.issuers[].ca",
   "tunnels.*.agents[].oauth.ca",
   "tunnels.*.gateways[].jwt.ca",
@@ -25,11 +28,17 @@ export function findCaFaults(tree: Tree, base: string | undefined): Problem[] {
   walk(tree, (node, path) => {
     if (node.kind !== "scalar" || typeof node.value !== "string" || !places.has(patternOf(path))) return;
     const parent = nodeAt(tree, path.slice(0, -1));
-    const unread = parent?.kind === "map" ? unreadFault(parent, path) : undefined;
+    if (parent?.kind !== "map" || (path.includes("credential") && !isGrant(parent))) return;
+    const unread = unreadFault(parent, path);
     const fault = unread ?? (base === undefined ? undefined : fileFault(fileAt(base, node.value), path));
     if (fault !== undefined) problems.push({ at: node.at, ...fault });
   });
   return problems;
+}
+
+/** Other credentials have no such key, which is said already, or a source there. */
+function isGrant(credential: MapTree): boolean {
+  return grantTypes.has(textOf(credential, "type") ?? "");
 }
 
 function unreadFault(parent: MapTree, path: Path): Fault | undefined {

@@ -81,6 +81,29 @@ export const caTraps: readonly Trap[] = [
     says: [["2:100 unknown key `ca` in `servers.tickets.credential`", "the same beside `credential`, not in it"]],
   },
   {
+    title: "CA files of token endpoints that are not there, or where there is no TLS, or as a source",
+    yaml: gatewayWith(
+      2,
+      [
+        "servers:",
+        "  tickets: { url: https://t.internal/mcp, credential: { type: oauthClientCredentials, issuer: https://i.x, clientId: c, clientSecret: { file: s }, ca: gone.pem } }",
+        `  crm: { url: https://c.internal/mcp, credential: { type: jwtBearer, tokenEndpoint: http://127.0.0.1/t, privateKey: { file: k }, claims: { iss: i }, ca: ${there} } }`,
+        "  gh: { url: https://g.internal/mcp, credential: { type: githubApp, appId: 1, installationId: 2, privateKey: { file: k }, ca: { file: ca.pem } } }",
+      ].join("\n"),
+    ),
+    says: [
+      [
+        "3:152 `servers.tickets.credential.ca` names gone.pem: this file does not exist",
+        "a PEM file that is mounted here",
+      ],
+      [
+        "4:154 `servers.crm.credential.ca`: `tokenEndpoint` is http://, where there is no certificate",
+        "tokenEndpoint: https://127.0.0.1/t, or the file without `ca`",
+      ],
+      ["5:127 `servers.gh.credential.ca` must be the path of a PEM file", "ca: /etc/postern/idp-ca.pem"],
+    ],
+  },
+  {
     title: "CA files of issuers that are not there, or that nothing reads",
     yaml: gatewayWith(
       4,
