@@ -16,3 +16,4 @@ export { formatPosition, type Position } from "./position.ts";
 export { RecentMap, type RecentMapOptions } from "./recent-map.ts";
 export { Secret } from "./secret.ts";
 export { formsOf } from "./secret-forms.ts";
+export { isAmbiguousUri, isUnsafeName } from "./uri.ts";
