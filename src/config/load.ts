@@ -7,6 +7,7 @@ import {
   findMixedGrants,
   findSharedHashes,
   findSharedKeys,
+  findSharedPort,
   findUnknownServers,
   findUnruledServers,
   findUnverifiedCallers,
@@ -101,6 +102,16 @@ function recognise(tree: Tree): DocumentKind | undefined {
   return first.kind;
 }
 
+/** One of the other files, without a key that belongs to the wanted one alone: a problem for each of its keys would say less. */
+function findMistaken(tree: Tree, wanted: "gateway" | "relay"): Problem | undefined {
+  const kind = recognise(tree);
+  if (kind === undefined || kind === wanted || tree.kind !== "map") return undefined;
+  if (markers[wanted].some((key) => tree.entries.has(key))) return undefined;
+  const cure =
+    kind === "policy" ? "the gateway's file, which names it" : `the ${wanted}'s file, or \`postern ${kind}\``;
+  return { at: tree.at, message: `this is a ${kind} file, not a ${wanted}'s`, cure };
+}
+
 type Load<T> = (tree: Tree, problems: readonly Problem[], file: string) => Loaded<T>;
 
 function withTree<T>(file: string, load: Load<T>): Loaded<T> {
@@ -120,11 +131,16 @@ function settle<T>(config: T | undefined, problems: readonly Problem[], warnings
 }
 
 function loadRelayTree(tree: Tree, problems: readonly Problem[], file: string): Loaded<RelayConfig> {
+  const mistaken = findMistaken(tree, "relay");
+  if (mistaken !== undefined) return settle<RelayConfig>(undefined, [...problems, mistaken], []);
   const shape = checkShape("relay", tree, createRelaySchema(dirname(resolve(file))));
-  return settle(shape.value, [...problems, ...shape.problems, ...findSharedHashes(tree)], []);
+  const found = [...problems, ...shape.problems, ...findSharedHashes(tree), ...findSharedPort(tree, shape.value)];
+  return settle(shape.value, found, []);
 }
 
 function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string): Loaded<GatewayConfig> {
+  const mistaken = findMistaken(tree, "gateway");
+  if (mistaken !== undefined) return settle<GatewayConfig>(undefined, [...problems, mistaken], []);
   const base = dirname(resolve(file));
   const own = withoutInlinePolicy(tree);
   const shape = checkShape("gateway", own, createGatewaySchema(base));
