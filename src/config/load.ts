@@ -8,6 +8,7 @@ import {
   findMixedGrants,
   findSharedHashes,
   findSharedKeys,
+  findSharedPort,
   findUnknownServers,
   findUnruledServers,
   findUnverifiedCallers,
@@ -19,7 +20,8 @@ import { freezeConfig } from "./freeze.ts";
 import { createGatewaySchema, type GatewaySettings } from "./gateway-schema.ts";
 import { parseYaml } from "./parse-yaml.ts";
 import { policySchema } from "./policy-schema.ts";
-import { buildPolicySource, findPolicyWarnings, type PolicySource } from "./policy-source.ts";
+import { buildPolicySource, type PolicySource } from "./policy-source.ts";
+import { findPolicyWarnings } from "./policy-warnings.ts";
 import { type Loaded, makePrintable, type Problem, sortProblems } from "./problem.ts";
 import { readText } from "./read-text.ts";
 import { createRelaySchema, type RelayConfig } from "./relay-schema.ts";
@@ -102,6 +104,16 @@ function recognise(tree: Tree): DocumentKind | undefined {
   return first.kind;
 }
 
+/** One of the other files, without a key that belongs to the wanted one alone: a problem for each of its keys would say less. */
+function findMistaken(tree: Tree, wanted: "gateway" | "relay"): Problem | undefined {
+  const kind = recognise(tree);
+  if (kind === undefined || kind === wanted || tree.kind !== "map") return undefined;
+  if (markers[wanted].some((key) => tree.entries.has(key))) return undefined;
+  const cure =
+    kind === "policy" ? "the gateway's file, which names it" : `the ${wanted}'s file, or \`postern ${kind}\``;
+  return { at: tree.at, message: `this is a ${kind} file, not a ${wanted}'s`, cure };
+}
+
 type Load<T> = (tree: Tree, problems: readonly Problem[], file: string) => Loaded<T>;
 
 function withTree<T>(file: string, load: Load<T>): Loaded<T> {
@@ -121,9 +133,17 @@ function settle<T>(config: T | undefined, problems: readonly Problem[], warnings
 }
 
 function loadRelayTree(tree: Tree, problems: readonly Problem[], file: string): Loaded<RelayConfig> {
+  const mistaken = findMistaken(tree, "relay");
+  if (mistaken !== undefined) return settle<RelayConfig>(undefined, [...problems, mistaken], []);
   const shape = checkShape("relay", tree, createRelaySchema(dirname(resolve(file))));
-  const caFaults = besides(shape.problems, findCaFaults(tree, dirname(file)));
-  return settle(shape.value, [...problems, ...shape.problems, ...caFaults, ...findSharedHashes(tree)], []);
+  const found = [
+    ...problems,
+    ...shape.problems,
+    ...besides(shape.problems, findCaFaults(tree, dirname(file))),
+    ...findSharedHashes(tree),
+    ...findSharedPort(tree, shape.value),
+  ];
+  return settle(shape.value, found, []);
 }
 
 function loadGatewayTree(
@@ -132,6 +152,8 @@ function loadGatewayTree(
   file: string,
   isElsewhere = false,
 ): Loaded<GatewayConfig> {
+  const mistaken = findMistaken(tree, "gateway");
+  if (mistaken !== undefined) return settle<GatewayConfig>(undefined, [...problems, mistaken], []);
   const base = dirname(resolve(file));
   const own = withoutInlinePolicy(tree);
   const shape = checkShape("gateway", own, createGatewaySchema(base));

@@ -17,3 +17,4 @@ export { RecentMap, type RecentMapOptions } from "./recent-map.ts";
 export { Secret } from "./secret.ts";
 export { formsOf } from "./secret-forms.ts";
 export { connectTrusting, isDistrust, readCertificates } from "./trust.ts";
+export { isAmbiguousUri, isUnsafeName } from "./uri.ts";

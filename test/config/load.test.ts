@@ -355,11 +355,11 @@ describe("relay.yaml", () => {
   });
 
   it("two hashes rotate a key, and * is every server", () => {
-    const yaml = relayWith(5, '    agents: [{ name: bot, keySha256: [HASH_A, HASH_B], servers: ["*"] }]');
+    const yaml = relayWith(5, '    agents: [{ name: bot, keySha256: [HASH_B, HASH_D], servers: ["*"] }]');
     const { config } = sound(loadRelayConfig(writeConfig("relay.yaml", yaml)));
     expect(config.tunnels["acme"]?.agents[0]).toMatchObject({
       servers: ["*"],
-      keySha256: ["a".repeat(64), "b".repeat(64)],
+      keySha256: ["b".repeat(64), "d".repeat(64)],
     });
   });
 });

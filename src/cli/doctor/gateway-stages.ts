@@ -7,6 +7,7 @@ import { caCure, tryKeys } from "../../identity/index.ts";
 import { readCertificates, systemClock } from "../../lib/index.ts";
 import { silentLogger } from "../../telemetry/index.ts";
 import { type DialOutcome, dialTunnel, type GatewaySession, type StreamHandler } from "../../tunnel/index.ts";
+import { checkTunnelToken } from "../tunnel-token.ts";
 import { software } from "../version.ts";
 import { probeMcp } from "./mcp-probe.ts";
 import { netStages, type Target } from "./net-stages.ts";
@@ -66,7 +67,7 @@ function relayStages(config: GatewayConfig, credentials: Credentials): readonly 
   const token: Stage = {
     name: "relay token",
     needs: needsStore(relay.token) ? [loginName] : [],
-    run: () => explained(async () => void (await credentials.read(relay.token)), "read"),
+    run: () => explained(async () => void checkTunnelToken(await credentials.read(relay.token)), "read"),
   };
   let outcome: DialOutcome | undefined;
   const upgrade: Stage = {
