@@ -80,12 +80,12 @@ function clientInfo(software: string): { readonly name: string; readonly version
 
 async function askHead(upstream: Upstream, target: McpTarget, body: string, more: RawHeaders): Promise<Head> {
   const headers = ["content-type", "application/json", "accept", "application/json, text/event-stream"];
-  const request = {
+  const request: UpstreamRequest = {
     method: "POST",
     headers: [...headers, ...more, ...target.headers],
     body: Buffer.from(body),
     tls: target.tls,
-  } as const;
+  };
   const found = await sendForHead(upstream, request);
   if ("status" in found) return found;
   throw unreached(target, found);
