@@ -6,17 +6,28 @@ const dot = 0x2e;
 const minus = 0x2d;
 const plus = 0x2b;
 
-/** The step after a first character that may begin a number; -1: it may not. */
-export function beginNumber(c: number): number {
-  return c === minus ? steps.sign : stepNumber(steps.sign, c);
+/** The step after so many letters of a word is eight times its place here, plus that number: always above those of numbers. */
+const words = [undefined, "true", "false", "null"];
+
+/** The step after a first byte that may begin a number or a word; -1: it may not. */
+export function beginScalar(c: number): number {
+  return firstSteps[c] as number;
 }
 
-/** The step after `c`; -1: it does not belong to the number. */
-export function stepNumber(step: number, c: number): number {
+/** The step after the byte `c`; -1: it does not belong to the number or word. */
+export function stepScalar(step: number, c: number): number {
   return table[(step << 8) | c] as number;
 }
 
+function computeFirstStep(c: number): number {
+  if (c === minus) return steps.sign;
+  const word = words.findIndex((text) => text?.charCodeAt(0) === c);
+  return word < 0 ? computeStep(steps.sign, c) : word * 8 + 1;
+}
+
 function computeStep(step: number, c: number): number {
+  const word = words[step >> 3];
+  if (word !== undefined) return word.charCodeAt(step & 7) === c ? step + 1 : -1;
   const isDigit = c >= 0x30 && c <= 0x39;
   switch (step) {
     case steps.sign:
@@ -39,12 +50,14 @@ function computeStep(step: number, c: number): number {
   }
 }
 
+const firstSteps = Int8Array.from({ length: 256 }, (_, c) => computeFirstStep(c));
 /** Every step for every byte: numbers are a large part of what structured results hold. */
-const table = Int8Array.from({ length: 8 << 8 }, (_, index) => computeStep(index >> 8, index & 0xff));
+const table = Int8Array.from({ length: words.length << 11 }, (_, index) => computeStep(index >> 8, index & 0xff));
 
-/** Whether a number may end after this step. */
-export function canNumberEnd(step: number): boolean {
-  return step === steps.zero || step === steps.int || step === steps.fraction || step === steps.digits;
+/** Whether a number or word may end after this step. */
+export function canScalarEnd(step: number): boolean {
+  if (step === steps.zero || step === steps.int || step === steps.fraction || step === steps.digits) return true;
+  return words[step >> 3]?.length === (step & 7);
 }
 
 function stepPastInteger(c: number): number {

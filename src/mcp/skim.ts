@@ -1,4 +1,4 @@
-import { beginNumber, canNumberEnd, endOfPlain, isEscaped, isHexDigit, stepNumber } from "./json-grammar.ts";
+import { beginScalar, canScalarEnd, endOfPlain, isEscaped, isHexDigit, stepScalar } from "./json-grammar.ts";
 import { JudgedKeys } from "./judged-keys.ts";
 import { TextCapture } from "./text-capture.ts";
 
@@ -11,11 +11,9 @@ const states = {
   after: 5,
   string: 6,
   escape: 7,
-  hex: 8,
-  number: 9,
-  literal: 10,
-  done: 11,
-  broken: 12,
+  scalar: 8,
+  done: 9,
+  broken: 10,
 } as const;
 
 const messageKeys = new JudgedKeys(["jsonrpc", "id", "method", "params", "result", "error"]);
@@ -36,10 +34,6 @@ const maxKeyBytes = 128;
 /** The longest id or method that is read. */
 const maxScalarBytes = 4096;
 
-const trueText = Buffer.from("true");
-const falseText = Buffer.from("false");
-const nullText = Buffer.from("null");
-
 type Capture = "none" | "key" | "id" | "method" | "resultType";
 
 /**
@@ -58,9 +52,7 @@ export class MessageSkimmer {
   #stack = new Uint8Array(32);
   #isKey = false;
   #hexLeft = 0;
-  #numberStep = 0;
-  #literal: Buffer = trueText;
-  #literalAt = 0;
+  #scalarStep = 0;
 
   #capture: Capture = "none";
   readonly #text = new TextCapture();
@@ -78,7 +70,7 @@ export class MessageSkimmer {
   #idText: string | undefined;
   #method: string | undefined;
 
-  /** The message is over and was valid JSON. A number at the top level never is: it may go on. */
+  /** The message is over and was valid JSON. A number or word at the top level never is: it may go on. */
   get isComplete(): boolean {
     return this.#state === states.done;
   }
@@ -143,14 +135,8 @@ export class MessageSkimmer {
         case states.escape:
           i = this.#readEscape(chunk, i);
           break;
-        case states.hex:
-          i = this.#readHex(chunk, i);
-          break;
-        case states.number:
-          i = this.#readNumber(chunk, i);
-          break;
-        case states.literal:
-          i = this.#readLiteral(chunk, i);
+        case states.scalar:
+          i = this.#readScalar(chunk, i);
           break;
         case states.broken:
           return;
@@ -278,12 +264,9 @@ export class MessageSkimmer {
       this.#state = states.string;
       this.#isKey = false;
     } else if (c === 0x7b || c === 0x5b) this.#open(c === 0x7b ? 1 : 0);
-    else if (c === 0x74) this.#beginLiteral(trueText);
-    else if (c === 0x66) this.#beginLiteral(falseText);
-    else if (c === 0x6e) this.#beginLiteral(nullText);
     else {
-      this.#numberStep = beginNumber(c);
-      this.#state = this.#numberStep < 0 ? states.broken : states.number;
+      this.#scalarStep = beginScalar(c);
+      this.#state = this.#scalarStep < 0 ? states.broken : states.scalar;
     }
   }
 
@@ -291,18 +274,13 @@ export class MessageSkimmer {
   #beginMember(c: number, at: number): void {
     const isString = c === 0x22;
     if (this.#member === idBit) {
-      if (isString || c === 0x6e || beginNumber(c) >= 0) this.#beginCapture("id", at);
+      // Neither an object or array, nor `true` or `false`.
+      if (isString || (beginScalar(c) >= 0 && c !== 0x74 && c !== 0x66)) this.#beginCapture("id", at);
       else this.#isAmbiguous = true;
     } else if (this.#member === methodBit) {
       if (isString) this.#beginCapture("method", at + 1);
       else this.#isAmbiguous = true;
     } else if (this.#member === resultBit) this.#isResultObject = c === 0x7b;
-  }
-
-  #beginLiteral(text: Buffer): void {
-    this.#literal = text;
-    this.#literalAt = 1;
-    this.#state = states.literal;
   }
 
   #open(isObject: 0 | 1): void {
@@ -352,50 +330,31 @@ export class MessageSkimmer {
     else if (this.#state === states.string) this.#endValue();
   }
 
+  /** What follows a backslash: one character, or `u` and four digits. */
   #readEscape(chunk: Buffer, at: number): number {
     const c = chunk[at] as number;
-    if (c === 0x75) {
-      this.#hexLeft = 4;
-      this.#state = states.hex;
-    } else this.#state = isEscaped(c) ? states.string : states.broken;
-    return at + 1;
-  }
-
-  #readHex(chunk: Buffer, at: number): number {
-    if (!isHexDigit(chunk[at] as number)) this.#state = states.broken;
-    else {
+    if (this.#hexLeft > 0) {
       this.#hexLeft -= 1;
-      if (this.#hexLeft === 0) this.#state = states.string;
-    }
+      if (!isHexDigit(c)) this.#state = states.broken;
+      else if (this.#hexLeft === 0) this.#state = states.string;
+    } else if (c === 0x75) this.#hexLeft = 4;
+    else this.#state = isEscaped(c) ? states.string : states.broken;
     return at + 1;
   }
 
-  #readNumber(chunk: Buffer, start: number): number {
+  #readScalar(chunk: Buffer, start: number): number {
     const length = chunk.length;
     for (let i = start; i < length; i += 1) {
-      const next = stepNumber(this.#numberStep, chunk[i] as number);
+      const next = stepScalar(this.#scalarStep, chunk[i] as number);
       if (next < 0) {
         if (this.#capture !== "none") this.#endCapture(chunk, i);
-        if (!canNumberEnd(this.#numberStep)) this.#state = states.broken;
-        else if (this.#state === states.number) this.#endValue();
+        if (!canScalarEnd(this.#scalarStep)) this.#state = states.broken;
+        else if (this.#state === states.scalar) this.#endValue();
         return i;
       }
-      this.#numberStep = next;
+      this.#scalarStep = next;
     }
     return length;
-  }
-
-  #readLiteral(chunk: Buffer, at: number): number {
-    if (chunk[at] !== this.#literal[this.#literalAt]) {
-      this.#state = states.broken;
-      return at + 1;
-    }
-    this.#literalAt += 1;
-    if (this.#literalAt === this.#literal.length) {
-      if (this.#capture !== "none") this.#endCapture(chunk, at + 1);
-      this.#endValue();
-    }
-    return at + 1;
   }
 
   #beginCapture(capture: Capture, start: number): void {
