@@ -1,5 +1,6 @@
 import { dirname, isAbsolute, join, resolve } from "node:path";
 import type { Position } from "../lib/index.ts";
+import { findCaFaults } from "./ca-files.ts";
 import { casesSchema, type PolicyCase, placeCases } from "./cases.ts";
 import { checkShape } from "./check-shape.ts";
 import {
@@ -35,10 +36,11 @@ export interface GatewayConfig extends GatewaySettings {
 
 /**
  * Reads and checks gateway.yaml (DESIGN 4.2) and its policy (4.3). Every problem of both files is reported, each with
- * its place. Nothing is connected to and no secret is read. `file` is shown in messages as given.
+ * its place. Nothing is connected to and no secret is read. `file` is shown in messages as given. `isElsewhere`: it is the file of
+ * another machine, where the certificates lie that it names.
  */
-export function loadGatewayConfig(file: string): Loaded<GatewayConfig> {
-  return withTree(file, loadGatewayTree);
+export function loadGatewayConfig(file: string, { isElsewhere = false } = {}): Loaded<GatewayConfig> {
+  return withTree(file, (tree, problems) => loadGatewayTree(tree, problems, file, isElsewhere));
 }
 
 /** Reads and checks relay.yaml (DESIGN 4.4). */
@@ -134,11 +136,22 @@ function loadRelayTree(tree: Tree, problems: readonly Problem[], file: string): 
   const mistaken = findMistaken(tree, "relay");
   if (mistaken !== undefined) return settle<RelayConfig>(undefined, [...problems, mistaken], []);
   const shape = checkShape("relay", tree, createRelaySchema(dirname(resolve(file))));
-  const found = [...problems, ...shape.problems, ...findSharedHashes(tree), ...findSharedPort(tree, shape.value)];
+  const found = [
+    ...problems,
+    ...shape.problems,
+    ...besides(shape.problems, findCaFaults(tree, dirname(file))),
+    ...findSharedHashes(tree),
+    ...findSharedPort(tree, shape.value),
+  ];
   return settle(shape.value, found, []);
 }
 
-function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string): Loaded<GatewayConfig> {
+function loadGatewayTree(
+  tree: Tree,
+  problems: readonly Problem[],
+  file: string,
+  isElsewhere = false,
+): Loaded<GatewayConfig> {
   const mistaken = findMistaken(tree, "gateway");
   if (mistaken !== undefined) return settle<GatewayConfig>(undefined, [...problems, mistaken], []);
   const base = dirname(resolve(file));
@@ -149,7 +162,8 @@ function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string)
     ...problems,
     ...shape.problems,
     ...findVaultless(own),
-    ...findUnverifiedCallers(own).filter(({ at }) => !shape.problems.some((told) => isSamePlace(told.at, at))),
+    ...besides(shape.problems, findUnverifiedCallers(own)),
+    ...besides(shape.problems, findCaFaults(own, isElsewhere ? undefined : dirname(file))),
     ...findHeaderFaults(own),
     ...findSharedKeys(own),
     ...policy.problems,
@@ -159,6 +173,11 @@ function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string)
   const isWhole = shape.value !== undefined && policy.source !== undefined;
   const config = isWhole ? { ...shape.value, policy: policy.source, policyFile: policy.file } : undefined;
   return settle(config, found, [...findVaultSlips(own), ...unruled, ...policy.warnings]);
+}
+
+/** Those of `found` at whose place nothing was told yet. */
+function besides(told: readonly Problem[], found: readonly Problem[]): readonly Problem[] {
+  return found.filter(({ at }) => !told.some((one) => isSamePlace(one.at, at)));
 }
 
 function isSamePlace(a: Position, b: Position): boolean {

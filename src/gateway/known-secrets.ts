@@ -4,8 +4,8 @@ import { NeedleMatcher } from "./needle-matcher.ts";
 
 /** A server may still say an old value: it is looked for so long after it was replaced. */
 export const pastMs = 10 * 60_000;
-/** The oldest is forgotten first. */
-const maxPast = 4;
+/** So many old values are kept whatever they take; beyond them, the oldest is forgotten first. */
+const minPast = 4;
 /** Of a matcher's own tables, beside its needles. */
 const matcherBytes = 8 * 1024;
 
@@ -20,13 +20,36 @@ export interface Search {
   readonly bytes: number;
 }
 
+export interface KnownSecretsOptions {
+  /** What looking for old values may take beyond the four newest of them, as `weightOf` says. */
+  readonly pastBytes: number;
+  /** A value was forgotten before its ten minutes were over, to make room. */
+  onForgotten(): void;
+}
+
+interface Past {
+  readonly injected: Injected;
+  /** `Clock.now()`. */
+  readonly until: number;
+}
+
 /** What was sent to one server for one caller, or for all of them: the current injection and those before it. */
 export class KnownSecrets {
+  readonly #options: KnownSecretsOptions;
   #current: Injected | undefined;
-  #past: { readonly injected: Injected; readonly until: number }[] = [];
+  /** Latest first. */
+  #past: readonly Past[] = [];
+  /** Where many values may be kept: a change makes those of one value anew, not those of all. */
+  readonly #needles: WeakMap<Injected, Needles> | undefined;
   #search: Search | undefined;
   /** Another number for each set of them. */
   version = 0;
+
+  /** The same `options` for many of them cost nothing more. */
+  constructor(options: KnownSecretsOptions) {
+    this.#options = options;
+    if (options.pastBytes > 0) this.#needles = new WeakMap();
+  }
 
   /** `now`: `Clock.now()`. An older call may come back after a change: what it was made with is current again. */
   learn(injected: Injected, now: number): void {
@@ -36,12 +59,30 @@ export class KnownSecrets {
     if (before !== undefined && isSame(before, injected)) return;
     const kept = this.#past.filter(({ until }) => until > now);
     const others = kept.filter((past) => !isSame(past.injected, injected));
-    const isSameSet = kept.length === this.#past.length && others.length < kept.length;
+    const isKnown = kept.length === this.#past.length && others.length < kept.length;
     if (before !== undefined) others.unshift({ injected: before, until: now + pastMs });
-    this.#past = others.slice(0, maxPast);
-    if (isSameSet) return;
+    this.#past = others.slice(0, this.#countOf(others));
+    const isCut = this.#past.length < others.length;
+    if (isCut) this.#options.onForgotten();
+    if (isKnown && !isCut) return;
     this.#search = undefined;
     this.version += 1;
+  }
+
+  /** How many of them there is room for. */
+  #countOf(past: readonly Past[]): number {
+    let bytes = 0;
+    const end = past.findIndex(({ injected }, i) => {
+      bytes += weightOf(injected);
+      return i >= minPast && bytes > this.#options.pastBytes;
+    });
+    return end < 0 ? past.length : end;
+  }
+
+  #needlesFor(injected: Injected): Needles {
+    const found = this.#needles?.get(injected) ?? needlesOf(injected);
+    this.#needles?.set(injected, found);
+    return found;
   }
 
   /** Made when it is asked for. */
@@ -67,9 +108,9 @@ export class KnownSecrets {
   }
 
   #makeSearch(more?: Injected): Search {
-    const current = this.#current === undefined ? [] : [needlesOf(this.#current)];
+    const current = this.#current === undefined ? [] : [this.#needlesFor(this.#current)];
     const others = [...this.#past.map(({ injected }) => injected), ...(more === undefined ? [] : [more])];
-    const all: readonly Needles[] = [...current, ...others.map(needlesOf)];
+    const all: readonly Needles[] = [...current, ...others.map((injected) => this.#needlesFor(injected))];
     const needles = all.flatMap((found) => found.needles);
     return {
       matcher: needles.length === 0 ? undefined : new NeedleMatcher(needles),
@@ -77,6 +118,11 @@ export class KnownSecrets {
       bytes: needles.reduce((sum, { length }) => sum + length + needleBytes, matcherBytes),
     };
   }
+}
+
+/** About what the needles of one injection take at most; cheap, since it is asked at each change. */
+function weightOf({ secrets }: Injected): number {
+  return secrets.reduce((sum, secret) => sum + 20 * secret.reveal().length + 2048, 0);
 }
 
 /** What was read anew without a change. */

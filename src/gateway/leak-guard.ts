@@ -10,6 +10,12 @@ const maxCallers = 16_384;
 /** What all searches of one server may take together; others are made anew for each answer. */
 const searchBytes = 4 * 1024 * 1024;
 
+/**
+ * For the old values of a secret that all callers share: about 45 tokens of 1,000 characters, or 350 of 40. Looking for more of them
+ * would hold up the call after a change for longer than 10 ms.
+ */
+const sharedPastBytes = 1024 * 1024;
+
 export interface LeakGuardOptions {
   readonly server: string;
   readonly onReflect: OnReflect;
@@ -22,18 +28,22 @@ export interface LeakGuardOptions {
 /** What must not come back from one server: its credential, and those it had a while ago. */
 export class LeakGuard {
   readonly #options: LeakGuardOptions;
-  readonly #shared = new KnownSecrets();
+  readonly #shared: KnownSecrets;
   /** By principal id. */
   readonly #byCaller: RecentMap<KnownSecrets>;
   /** Whose searches are at hand, least recently used first. */
   readonly #searches = new Map<KnownSecrets, number>();
   #searchBytes = 0;
   #isShortTold = false;
+  #isForgettingTold = false;
+  /** Of a caller the four latest old values are kept, as there may be very many callers. */
+  readonly #ofCaller = { pastBytes: 0, onForgotten: () => this.#warnOfForgetting() };
   /** Places where a credential was found, since the start. */
   hitCount = 0;
 
   constructor(options: LeakGuardOptions) {
     this.#options = options;
+    this.#shared = new KnownSecrets({ ...this.#ofCaller, pastBytes: sharedPastBytes });
     this.#byCaller = new RecentMap({ maxSize: maxCallers, idleMs: pastMs, clock: options.clock });
   }
 
@@ -69,7 +79,7 @@ export class LeakGuard {
     if (!this.#options.isPerCaller) return this.#shared;
     const found = this.#byCaller.get(callerId);
     if (found !== undefined) return found;
-    const known = new KnownSecrets();
+    const known = new KnownSecrets(this.#ofCaller);
     this.#byCaller.set(callerId, known);
     return known;
   }
@@ -102,6 +112,17 @@ export class LeakGuard {
       requestId,
       code: onReflect,
       cure: "the server sends its credential back: mend it, and replace the credential if anybody may have seen it",
+    });
+  }
+
+  /** Once: whoever replaces a secret so often does it all day. */
+  #warnOfForgetting(): void {
+    if (this.#isForgettingTold) return;
+    this.#isForgettingTold = true;
+    const { logger, server } = this.#options;
+    logger.warn("old credential no longer looked for in answers", {
+      server,
+      cure: "it is replaced too often for all values of ten minutes to be kept: let them live longer",
     });
   }
 

@@ -23,10 +23,10 @@ export class NeedleMatcher {
   readonly #shifts: Uint8Array;
   /** Longest first, by the hash of the last two bytes in the window. */
   readonly #candidates = new Map<number, Buffer[]>();
-  /** By first byte. */
-  readonly #byFirst: (Buffer[] | undefined)[] = [];
+  /** By their first two bytes. */
+  readonly #byStart = new Map<number, Buffer[]>();
 
-  /** Which bytes stand in needles. */
+  /** 0: the byte stands in no needle; 2: one begins with it. */
   readonly #alphabet = new Uint8Array(256);
   /** A needle has bytes beyond ASCII. */
   isWide = false;
@@ -43,7 +43,7 @@ export class NeedleMatcher {
     // By index: needles are made for very many callers, and an iterator takes ten times as long.
     for (let at = 0; at < needle.length; at += 1) {
       const byte = needle[at] ?? 0;
-      this.#alphabet[byte] = 1;
+      this.#alphabet[byte] ||= 1;
       if (byte >= 0x80) this.isWide = true;
     }
     for (let at = 1; at < this.#window; at += 1) {
@@ -51,18 +51,14 @@ export class NeedleMatcher {
       this.#shifts[hash] = Math.min(this.#shifts[hash] ?? 0, this.#window - 1 - at);
     }
     const hash = hashAt(needle, this.#window - 1);
-    const candidates = this.#candidates.get(hash);
-    if (candidates === undefined) this.#candidates.set(hash, [needle]);
-    else candidates.push(needle);
-    const first = needle[0] ?? 0;
-    const sameFirst = this.#byFirst[first];
-    if (sameFirst === undefined) this.#byFirst[first] = [needle];
-    else sameFirst.push(needle);
+    pushTo(this.#candidates, hash, needle);
+    pushTo(this.#byStart, needle.readUInt16BE(0), needle);
+    this.#alphabet[needle[0] ?? 0] = 2;
   }
 
   /** Whether any needle has this byte. */
   hasByte(byte: number): boolean {
-    return this.#alphabet[byte] === 1;
+    return this.#alphabet[byte] !== 0;
   }
 
   /** The leftmost match from `from` on, of those that begin there the longest. */
@@ -96,13 +92,22 @@ export class NeedleMatcher {
   findBegun(bytes: Buffer, from: number): number {
     const { length } = bytes;
     for (let at = Math.max(from, length - this.maxBytes + 1); at < length; at += 1) {
+      const first = bytes[at] as number;
+      if (this.#alphabet[first] !== 2) continue;
       const left = length - at;
-      for (const needle of this.#byFirst[bytes[at] as number] ?? none) {
+      if (left === 1) return at;
+      for (const needle of this.#byStart.get((first << 8) | (bytes[at + 1] as number)) ?? none) {
         if (needle.length > left && needle.compare(bytes, at, length, 0, left) === 0) return at;
       }
     }
     return length;
   }
+}
+
+function pushTo(lists: Map<number, Buffer[]>, key: number, needle: Buffer): void {
+  const list = lists.get(key);
+  if (list === undefined) lists.set(key, [needle]);
+  else list.push(needle);
 }
 
 function hashAt(bytes: Buffer, at: number): number {

@@ -904,7 +904,7 @@ export const gatewayTraps: readonly Trap[] = [
       ["4:176 `agents.issuers[2].algorithms[0]`: with a symmetric algorithm, whoever verifies can also sign", "RS256"],
       [
         "4:184 unknown key `extra` in `agents.issuers[2]`",
-        "one of: issuer, audience, algorithms, requiredScopes, clientIds, jwks, requireTyp",
+        "one of: issuer, audience, algorithms, requiredScopes, clientIds, jwks, ca, requireTyp",
       ],
     ],
   },

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { LeakGuard } from "../../src/gateway/leak-guard.ts";
 import { Secret } from "../../src/lib/index.ts";
-import { silentLogger } from "../../src/telemetry/index.ts";
+import { createLogger, silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { Recorder } from "./answer-recorder.ts";
 
@@ -12,6 +12,15 @@ const minute = 60_000;
 
 function guardWith(clock = new ManualClock(), isPerCaller = false): LeakGuard {
   return new LeakGuard({ server: "tickets", onReflect: "redact", isPerCaller, clock, logger: silentLogger });
+}
+
+/** A guard, and the events in its log. */
+function loggedGuard(isPerCaller = false) {
+  const lines: string[] = [];
+  const logger = createLogger({ level: "warn", destination: { write: (line) => void lines.push(line) } });
+  const clock = new ManualClock();
+  const guard = new LeakGuard({ server: "tickets", onReflect: "redact", isPerCaller, clock, logger });
+  return { guard, clock, logged: (event: string) => lines.filter((line) => line.includes(event)).length };
 }
 
 /** What a guard leaves of a text, in the answer to a call with `token`. */
@@ -65,6 +74,49 @@ describe("what a server must not say", () => {
     },
   );
 
+  it("C24 L43 is each value of the last ten minutes, however many there were, and none that is older", () => {
+    const { guard, clock, logged } = loggedGuard();
+    const tokenAt = (i: number): string => `a-value-that-lives-for-three-seconds-${i}`;
+    for (let i = 0; i < 300; i += 1) {
+      shown(guard, tokenAt(i), "");
+      clock.advance(3_000);
+    }
+    // Number 299 is current; number i was replaced at (i + 1) times three seconds.
+    const kept = (i: number): boolean => shown(guard, tokenAt(299), tokenAt(i)) === marker;
+    expect([98, 99, 100, 200, 298, 299].map(kept)).toEqual([false, true, true, true, true, true]);
+    // Number 99 was replaced ten minutes ago to the millisecond; but by a change, nothing is forgotten.
+    expect(kept(99)).toBe(true);
+    shown(guard, tokenAt(300), "");
+    const stillKept = (i: number): boolean => shown(guard, tokenAt(300), tokenAt(i)) === marker;
+    expect([99, 100, 101].map(stillKept)).toEqual([false, true, true]);
+    expect(logged("no longer looked for")).toBe(0);
+  });
+
+  it("C24 L43 is as many old values as there is room for, four at least; that some were forgotten is logged once", () => {
+    const { guard, logged } = loggedGuard();
+    // 20 * 1,000 + 2,048 bytes each, of 1 MiB.
+    const tokenAt = (i: number): string => `${i}-`.padEnd(1_000, "abcdefgh");
+    for (let i = 0; i <= 47; i += 1) shown(guard, tokenAt(i), "");
+    expect(logged("no longer looked for")).toBe(0);
+    expect(shown(guard, tokenAt(47), tokenAt(0))).toBe(marker);
+    for (let i = 48; i <= 60; i += 1) shown(guard, tokenAt(i), "");
+    expect(logged("no longer looked for")).toBe(1);
+    const kept = (i: number): boolean => shown(guard, tokenAt(60), tokenAt(i)) === marker;
+    expect([0, 12, 13, 59, 60].map(kept)).toEqual([false, false, true, true, true]);
+    const huge = (i: number): string => `${i}-`.padEnd(200_000, "abcdefgh");
+    for (let i = 0; i <= 5; i += 1) shown(guard, huge(i), "");
+    expect([0, 1, 2, 5].map((i) => shown(guard, huge(5), huge(i)) === marker)).toEqual([false, true, true, true]);
+  });
+
+  it("C24 L43 is a value that became current again, with no room for it twice", () => {
+    const { guard, logged } = loggedGuard();
+    const tokenAt = (i: number): string => `${i}-`.padEnd(1_000, "abcdefgh");
+    for (let i = 0; i <= 47; i += 1) shown(guard, tokenAt(i), "");
+    for (let round = 0; round < 100; round += 1) shown(guard, tokenAt(round % 48), "");
+    expect(logged("no longer looked for")).toBe(0);
+    for (let i = 0; i <= 47; i += 1) expect(shown(guard, tokenAt(3), tokenAt(i))).toBe(marker);
+  });
+
   it("is nothing where there is no credential", () => {
     expect(guardWith().watch({ headers: [], secrets: [] }, "key:claude", "req-1")).toBeUndefined();
   });
@@ -105,6 +157,40 @@ describe("what a server must not say", () => {
       }),
       { numRuns: 500 },
     );
+  });
+});
+
+describe("a server's headers", () => {
+  const token = "value-of-the-server";
+  const scrubberOf = (guard: LeakGuard, secret = token) => {
+    const scrubber = guard.watch(injection(secret), "key:claude", "req-1");
+    if (scrubber === undefined) throw new Error("nothing to look for");
+    return scrubber;
+  };
+
+  it("C24 L25 pass unless one of them holds the credential, whichever that is", () => {
+    const guard = guardWith();
+    expect(scrubberOf(guard).admitsHeaders(["one", "two", "three"])).toBe(true);
+    expect(scrubberOf(guard).admitsHeaders([])).toBe(true);
+    for (const at of [0, 1, 2]) {
+      const values = ["one", "two", "three"].map((value, i) => (i === at ? `a ${token} b` : value));
+      expect(scrubberOf(guard).admitsHeaders(values)).toBe(false);
+    }
+    expect(guard.hitCount).toBe(3);
+  });
+
+  it("C24 L25 count each value that holds it once, however often it does", () => {
+    const scrubber = scrubberOf(guardWith());
+    expect(scrubber.admitsHeaders([`${token} ${token}`, "two", token])).toBe(false);
+    expect(scrubber.hitCount).toBe(2);
+  });
+
+  it("C24 L25 do not hold together what none of them holds, not even a secret of two lines", () => {
+    const scrubber = scrubberOf(guardWith());
+    expect(scrubber.admitsHeaders([token.slice(0, 9), token.slice(9)])).toBe(true);
+    const ofTwoLines = scrubberOf(guardWith(), "first-line-of-it\nsecond-line-of-it");
+    expect(ofTwoLines.admitsHeaders(["x first-line-of-it", "second-line-of-it"])).toBe(true);
+    expect([scrubber.hitCount, ofTwoLines.hitCount]).toEqual([0, 0]);
   });
 });
 
