@@ -104,6 +104,18 @@ export const caTraps: readonly Trap[] = [
     ],
   },
   {
+    title: "the CA file of an endpoint that takes an identity of Vault",
+    yaml: `${server(
+      "url: https://t.internal/mcp, credential: { type: vaultIdentity, role: r, as: { type: oauthClientCredentials, tokenEndpoint: https://i.x/t, clientId: c, ca: gone.pem } }",
+    )}\nvault: { address: https://v.internal, auth: { method: kubernetes, role: r } }`,
+    says: [
+      [
+        "2:179 `servers.tickets.credential.as.ca` names gone.pem: this file does not exist",
+        "a PEM file that is mounted here",
+      ],
+    ],
+  },
+  {
     title: "CA files of issuers that are not there, or that nothing reads",
     yaml: gatewayWith(
       4,
