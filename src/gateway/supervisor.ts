@@ -296,6 +296,6 @@ export class Supervisor {
 
   /** A minute, 20 % more or less. */
   #slowMs(): number {
-    return refusedWaitMs * (0.8 + 0.4 * this.#options.random());
+    return Math.round(refusedWaitMs * (0.8 + 0.4 * this.#options.random()));
   }
 }

@@ -234,7 +234,10 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge, E
 
   /** Answers that would mislead an agent or show it something of the private network (DESIGN 4.6). */
   #refuseHead(status: number, headers: AnswerHeaders): boolean {
-    if (status >= 300 && status < 400) {
+    if (status > 599) {
+      // RFC 9110, section 15: no such class. The tunnel carries none, and the relay could not say whose fault it is.
+      this.#refuse("no HTTP status", "check what stands before the server");
+    } else if (status >= 300 && status < 400) {
       this.#refuse("redirect", "configure the URL that it points to", headers.location);
     } else if (status === 401 || (status === 403 && headers.hasChallenge)) {
       if (!this.#task.owner.onCredentialRefused()) this.refuseCredential();

@@ -12,11 +12,11 @@ export class Backoff {
     this.#random = options.random;
   }
 
-  /** Milliseconds to wait before the next attempt; jitter holds for the first one too. */
+  /** Whole milliseconds to wait before the next attempt; jitter holds for the first one too. */
   nextMs(): number {
     const ceiling = Math.min(this.#capMs, this.#baseMs * 2 ** Math.min(this.#attempts, 30));
     this.#attempts += 1;
-    return this.#random() * ceiling;
+    return Math.round(this.#random() * ceiling);
   }
 
   reset(): void {

@@ -63,7 +63,9 @@ export function acceptTunnel(options: AcceptOptions): Promise<AcceptOutcome> {
   return new Promise((resolve) => {
     const gone = (): void => resolve({ kind: "refused", reason: "closed", detail: "the socket closed" });
     socket.on("close", gone);
-    const server = new WebSocketServer({ ...wsOptions, noServer: true, clientTracking: false });
+    // The library would take the first of several that are offered, which a newer gateway may begin with.
+    const handleProtocols = (): string => tunnelSubprotocol;
+    const server = new WebSocketServer({ ...wsOptions, noServer: true, clientTracking: false, handleProtocols });
     server.on("wsClientError", () => {
       refuseUpgrade(socket, 400, { title: "no WebSocket handshake" });
       resolve({ kind: "refused", reason: "bad-handshake", detail: "no WebSocket handshake" });

@@ -197,6 +197,18 @@ describe("answers that never pass", () => {
     expect(h.log).not.toContain("t=1");
   });
 
+  it.each([600, 999])(
+    "a status that is none (%d) is 502 with the request's id, and told to the log",
+    async (status) => {
+      const h = await start((request, response) =>
+        json(response, `{"jsonrpc":"2.0","id":${idOf(request.body)}}`, status),
+      );
+      const stream = await h.call({ body: toolCall("get_x", 7) });
+      expect([stream.head?.status, errorOf(stream).code, errorOf(stream).id]).toEqual([502, -33021, 7]);
+      expect(h.log).toContain('"reason":"no HTTP status"');
+    },
+  );
+
   it("an upstream's 401, and its 403 with a challenge, are 502; a plain 403 passes", async () => {
     const challenge = { "www-authenticate": 'Bearer resource_metadata="http://inner/"' };
     let answer: [number, Record<string, string>] = [401, challenge];

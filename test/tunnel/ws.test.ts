@@ -273,6 +273,14 @@ function answer101(key: string): string {
 }
 
 describe("accept", () => {
+  it("of several subprotocols the answer names the one that is spoken, wherever it stands", async () => {
+    const { url } = await relay();
+    const ws = new WebSocket(url, ["postern.v2", "postern.v1"]);
+    await new Promise((resolve, reject) => ws.on("open", resolve).on("error", reject));
+    expect(ws.protocol).toBe("postern.v1");
+    ws.terminate();
+  });
+
   it("an upgrade without the subprotocol is answered 426, a broken one 400", async () => {
     const { url, outcomes } = await relay();
     const ask = async (headers: string): Promise<string> => {
