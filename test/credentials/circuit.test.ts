@@ -1,8 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { Circuit } from "../../src/credentials/circuit.ts";
+import { LocalReader } from "../../src/credentials/index.ts";
 import { StoreHealth } from "../../src/credentials/store-health.ts";
 import { VaultFailure } from "../../src/credentials/vault-failure.ts";
 import type { VaultTransport } from "../../src/credentials/vault-transport.ts";
+import { WrappedSecretId } from "../../src/credentials/wrapped-secret.ts";
 import { silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 
@@ -147,7 +149,6 @@ describe("StoreHealth", () => {
     const [met] = await meet(transport, 1);
     expect(asked).toHaveLength(3);
     expect(met).toMatchObject({ status: 503, hint: "namespace-sealed", isUnsent: true, retryAfterMs: undefined });
-    expect(transport.blocked).toMatchObject({ isUnsent: true });
     expect(health.state().refused).toBe(1);
   });
 
@@ -199,5 +200,22 @@ describe("StoreHealth", () => {
     failWith(failure);
     await meet(transport, 5);
     expect(isOpen(health)).toBe(opens);
+  });
+});
+
+describe("a wrapped secret id", () => {
+  it("C28 is not used up by an unwrapping that was not sent", async () => {
+    const met = [sealed.asUnsent(), undefined];
+    const wrapped = { data: { creation_path: "auth/approle/role/r/secret-id", secret_id: "the-secret-id" } };
+    const write = async (path: string): Promise<Record<string, unknown>> => {
+      const failure = path.endsWith("unwrap") ? met.shift() : undefined;
+      if (failure !== undefined) throw failure;
+      return wrapped;
+    };
+    const transport: VaultTransport = { address: "https://store", read: write, write, close: async () => undefined };
+    const reader = new LocalReader({ env: { WRAPPED: "s.wrapping" }, logger: silentLogger });
+    const secretId = new WrappedSecretId({ env: "WRAPPED" }, "approle", { transport, reader, logger: silentLogger });
+    await expect(secretId.read()).rejects.toMatchObject({ code: "store-sealed", isUnsent: true });
+    expect((await secretId.read()).reveal()).toBe("the-secret-id");
   });
 });
