@@ -24,8 +24,6 @@ export interface StoreHealthOptions {
 
 /** A transport that asks only while there is hope. */
 export interface WatchedTransport extends VaultTransport {
-  /** What stands for the answer of a request that would not be made now. */
-  readonly blocked: VaultFailure | undefined;
   /** The same connections, for a part that may fail alone; "" is the whole. */
   part(name: string): WatchedTransport;
   /** The same, for what fails alone where reads do not, such as a write to a full disk, and has a pause of its own. */
@@ -56,12 +54,8 @@ export class StoreHealth {
 
   /** Where `transport` is not to be asked, the last failure stands for its answer, marked as unsent. */
   watch(transport: VaultTransport, way: Way = whole): WatchedTransport {
-    const blockedBy = (): VaultFailure | undefined => this.#blocked(way);
     return {
       address: transport.address,
-      get blocked() {
-        return blockedBy();
-      },
       read: (path, token) => this.#run(way, () => transport.read(path, token)),
       write: (path, body, token) => this.#run(way, () => transport.write(path, body, token)),
       close: () => transport.close(),

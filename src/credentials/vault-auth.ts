@@ -10,13 +10,13 @@ import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import { LongTimer } from "./long-timer.ts";
 import { Failures, type StoreState } from "./states.ts";
-import type { WatchedTransport } from "./store-health.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 import { type Grant, renewedGrant, type VaultLogin } from "./vault-login.ts";
+import type { VaultTransport } from "./vault-transport.ts";
 
 export interface TokenManagerOptions {
   readonly login: VaultLogin;
-  readonly transport: WatchedTransport;
+  readonly transport: VaultTransport;
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;
@@ -188,8 +188,6 @@ export class TokenManager {
   }
 
   #begin(): Promise<Secret> {
-    const { blocked, address } = this.#options.transport;
-    if (blocked !== undefined) return Promise.reject(explainFailure(blocked, address));
     const epoch = this.#epoch + 1;
     const startedAt = this.#options.clock.now();
     const done = this.#logIn().then(

@@ -1,6 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { Circuit } from "../../src/credentials/circuit.ts";
+import { LocalReader } from "../../src/credentials/index.ts";
+import { StoreHealth } from "../../src/credentials/store-health.ts";
 import { VaultFailure } from "../../src/credentials/vault-failure.ts";
+import type { VaultTransport } from "../../src/credentials/vault-transport.ts";
+import { WrappedSecretId } from "../../src/credentials/wrapped-secret.ts";
+import { silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 
 const sealed = new VaultFailure("status", "status 503", { status: 503 });
@@ -107,5 +112,110 @@ describe("Circuit", () => {
     circuit.end(circuit.begin(), "down", sealed);
     clock.advance(1_000);
     expect(circuit.blocked).toBeUndefined();
+  });
+});
+
+describe("StoreHealth", () => {
+  function setUpHealth() {
+    const clock = new ManualClock();
+    const asked: string[] = [];
+    let failure: Error | undefined = sealed;
+    const ask = async (path: string): Promise<undefined> => {
+      asked.push(path);
+      if (failure !== undefined) throw failure;
+      return undefined;
+    };
+    const bare: VaultTransport = { address: "https://store", read: ask, write: ask, close: async () => undefined };
+    const health = new StoreHealth({ address: bare.address, clock, random: () => 0.5, logger: silentLogger });
+    const transport = health.watch(bare);
+    const failWith = (next: Error | undefined): void => {
+      failure = next;
+    };
+    /** What `times` requests met, one after the other. */
+    const meet = async (to: VaultTransport, times = 3): Promise<unknown[]> => {
+      const met: unknown[] = [];
+      for (let i = 0; i < times; i += 1) met.push(await to.read("any", undefined).catch((error: unknown) => error));
+      return met;
+    };
+    return { clock, asked, failWith, health, transport, meet };
+  }
+  const unreachable = new VaultFailure("unreachable", "ECONNREFUSED");
+  const isOpen = (health: StoreHealth): boolean => health.state().openForMs !== undefined;
+
+  it("C28 stands for the answer with what was met last, unsent and with nothing left to wait for", async () => {
+    const { asked, transport, meet, health, failWith } = setUpHealth();
+    failWith(new VaultFailure("status", "status 503", { status: 503, retryAfterMs: 30_000, hint: "namespace-sealed" }));
+    await meet(transport);
+    const [met] = await meet(transport, 1);
+    expect(asked).toHaveLength(3);
+    expect(met).toMatchObject({ status: 503, hint: "namespace-sealed", isUnsent: true, retryAfterMs: undefined });
+    expect(health.state().refused).toBe(1);
+  });
+
+  it("C28 sends what insists in any case, and takes its answer for a sign of life, but its failure for none of death", async () => {
+    const { asked, transport, meet, health, failWith } = setUpHealth();
+    await meet(transport.insistent(), 10);
+    expect(isOpen(health)).toBe(false);
+    await meet(transport);
+    expect(isOpen(health)).toBe(true);
+    asked.length = 0;
+    await meet(transport.insistent(), 4);
+    expect(asked).toHaveLength(4);
+    expect(isOpen(health)).toBe(true);
+    failWith(undefined);
+    await meet(transport.insistent(), 1);
+    expect(isOpen(health)).toBe(false);
+  });
+
+  it.each(["aside", "part"] as const)(
+    "C28 hears of an address that is not reached from whoever dials: %s",
+    async (way) => {
+      const { transport, meet, health, failWith } = setUpHealth();
+      const side = way === "aside" ? transport.aside() : transport.part("team");
+      await meet(side, 10);
+      expect(isOpen(health), "sealed").toBe(false);
+      expect(health.state().openParts).toEqual(way === "part" ? ["team"] : []);
+      failWith(unreachable);
+      await meet(transport.part("another"));
+      expect(isOpen(health)).toBe(true);
+      expect(health.state().openParts).not.toContain("another");
+      const [met] = await meet(transport, 1);
+      expect(met).toMatchObject({ kind: "unreachable", isUnsent: true });
+    },
+  );
+
+  it.each([
+    ["500", new VaultFailure("status", "status 500", { status: 500 }), true],
+    ["474", new VaultFailure("status", "status 474", { status: 474 }), true],
+    ["473", new VaultFailure("status", "status 473", { status: 473 }), false],
+    ["429", new VaultFailure("status", "status 429", { status: 429 }), false],
+    ["404", new VaultFailure("status", "status 404", { status: 404 }), false],
+    ["307", new VaultFailure("status", "status 307", { status: 307 }), false],
+    ["no answer in time", new VaultFailure("timeout", "no answer in time"), true],
+    ["no JSON", new VaultFailure("bad-answer", "it is no JSON object", { status: 200 }), false],
+    ["closed by us", new VaultFailure("aborted", "closed"), false],
+    ["what is no failure of the store", new Error("x"), false],
+  ])("C28 tells a store that is down from one that answers: %s", async (_, failure, opens) => {
+    const { transport, meet, health, failWith } = setUpHealth();
+    failWith(failure);
+    await meet(transport, 5);
+    expect(isOpen(health)).toBe(opens);
+  });
+});
+
+describe("a wrapped secret id", () => {
+  it("C28 is not used up by an unwrapping that was not sent", async () => {
+    const met = [sealed.asUnsent(), undefined];
+    const wrapped = { data: { creation_path: "auth/approle/role/r/secret-id", secret_id: "the-secret-id" } };
+    const write = async (path: string): Promise<Record<string, unknown>> => {
+      const failure = path.endsWith("unwrap") ? met.shift() : undefined;
+      if (failure !== undefined) throw failure;
+      return wrapped;
+    };
+    const transport: VaultTransport = { address: "https://store", read: write, write, close: async () => undefined };
+    const reader = new LocalReader({ env: { WRAPPED: "s.wrapping" }, logger: silentLogger });
+    const secretId = new WrappedSecretId({ env: "WRAPPED" }, "approle", { transport, reader, logger: silentLogger });
+    await expect(secretId.read()).rejects.toMatchObject({ code: "store-sealed", isUnsent: true });
+    expect((await secretId.read()).reveal()).toBe("the-secret-id");
   });
 });

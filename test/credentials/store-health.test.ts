@@ -1,7 +1,7 @@
 /** Many paths, one store that is down: how often it is dialled, and how soon it is used again. */
 import { setImmediate as immediate } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { credentialMetrics } from "../../src/credentials/index.ts";
+import { type CredentialOptions, credentialMetrics } from "../../src/credentials/index.ts";
 import { renderMetrics } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
@@ -138,7 +138,6 @@ describe("a store that is known to be down", () => {
     // The token died on the way: a login is then the only thing to probe with.
     expect(tried).toBeGreaterThan(2);
     expect(tried).toBeLessThan(600 / 20);
-    expect(harness.credentials.states().store?.epoch, "a refused login begins no life").toBeLessThan(100);
     store.fault = () => undefined;
     await callAll(harness, 60 + 60);
     expect(harness.credentials.states().store).toMatchObject({ condition: "valid", circuit: { openForMs: undefined } });
@@ -199,6 +198,27 @@ describe("what says nothing of the store", () => {
     }
     expect(store.count("auth/token/renew-self")).toBeGreaterThan(3);
     expect(linesOf(harness, opened)).toHaveLength(0);
+  });
+});
+
+describe("a lease whose engine fails", () => {
+  it("C28 is left alone for a while by itself, and what is stored is read on", async () => {
+    const path = "db/creds/x";
+    const lease: CredentialOptions = {
+      type: "vaultDynamic",
+      vault: { path },
+      as: { type: "bearer", token: { lease: "password" } },
+    };
+    const { roleId, secretId } = await store.enableApprole(`${rules}\npath "${path}" { capabilities = ["read"] }`);
+    const vault = byRole(store.address, roleId);
+    const harness = await start({ vault, env: { SECRET_ID: secretId }, servers: { ...serversOf(names), lease } });
+    await Promise.all(names.map((name) => harness.inject(name)));
+    store.fault = (request) => (request.path === path ? { kind: "status", status: 500 } : undefined);
+    expect(await callAll(harness, 600, ["lease"])).toBe(600 / stepS);
+    expect(store.count(path)).toBeLessThan(3 + 600 / 20);
+    expect(harness.credentials.states().store?.circuit).toMatchObject({ openForMs: undefined, openParts: [path] });
+    expect(await callAll(harness, 120)).toBe(0);
+    expect(harness.credentials.states().store).toMatchObject({ readFailures: 0 });
   });
 });
 

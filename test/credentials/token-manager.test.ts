@@ -1,11 +1,10 @@
 /** What the token manager does with answers that come at an awkward time; its ordinary life is in token-life.test.ts. */
 import { describe, expect, it } from "vitest";
 import type { CredentialError } from "../../src/credentials/errors.ts";
-import type { WatchedTransport } from "../../src/credentials/store-health.ts";
 import { TokenManager } from "../../src/credentials/vault-auth.ts";
-import { VaultFailure } from "../../src/credentials/vault-failure.ts";
+import { explainFailure, VaultFailure } from "../../src/credentials/vault-failure.ts";
 import type { Grant } from "../../src/credentials/vault-login.ts";
-import type { VaultAnswer } from "../../src/credentials/vault-transport.ts";
+import type { VaultAnswer, VaultTransport } from "../../src/credentials/vault-transport.ts";
 import { Secret } from "../../src/lib/index.ts";
 import { silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
@@ -22,15 +21,11 @@ function setUp(ownsToken = false) {
   const requests: (Pending<VaultAnswer> & { path: string; token: Secret | undefined })[] = [];
   const ask = (path: string, token: Secret | undefined): Promise<VaultAnswer> =>
     new Promise((resolve, reject) => requests.push({ path, token, resolve, reject }));
-  const transport: WatchedTransport = {
+  const transport: VaultTransport = {
     address: "https://store",
     read: ask,
     write: (path, _, token) => ask(path, token),
     close: async () => undefined,
-    blocked: undefined,
-    part: () => transport,
-    aside: () => transport,
-    insistent: () => transport,
   };
   const login = {
     ownsToken,
@@ -80,6 +75,34 @@ describe("TokenManager", () => {
     clock.advance(2_000);
     await closed;
     expect(clock.armed).toBe(0);
+  });
+
+  it("C28 looks again in a second whether a renewal can be sent that was not, and counts and tells no failure", async () => {
+    const { manager, clock, logins, requests } = setUp();
+    const first = manager.current();
+    logins[0]?.resolve(grant("first"));
+    await first;
+    for (let i = 0; i < 20; i += 1) {
+      clock.advance(clock.nextInMs ?? 0);
+      requests.at(-1)?.reject(new VaultFailure("status", "status 500", { status: 500, isUnsent: true }));
+      await settle();
+      expect(clock.nextInMs).toBe(1_000);
+    }
+    expect(logins, "a renewal past its maximum answers 500, but this is none").toHaveLength(1);
+    expect(manager.life()).toMatchObject({ condition: "valid", renewalFailures: 0, lastError: undefined });
+  });
+
+  it("C28 tries again in a second to log in where that was not sent, and counts and tells no failure", async () => {
+    const { manager, clock, logins } = setUp();
+    for (let i = 0; i < 20; i += 1) {
+      const code = codeOf(manager.current());
+      const unsent = new VaultFailure("status", "status 503", { status: 503, isUnsent: true });
+      logins[i]?.reject(explainFailure(unsent, "https://store"));
+      expect(await code).toBe("store-sealed");
+      clock.advance(1_000);
+    }
+    expect(logins).toHaveLength(20);
+    expect(manager.life()).toMatchObject({ loginFailures: 0, lastError: undefined });
   });
 
   it("C28 discards a login that arrives after close", async () => {
