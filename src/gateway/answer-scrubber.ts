@@ -48,9 +48,10 @@ export class AnswerScrubber {
   }
 
   #admitsForeign(values: Buffer): boolean {
-    const foreign = this.#options.findAnybodys?.(values) ?? none;
+    const foreign = this.#options.findAnybodys?.(values);
+    if (foreign === undefined || foreign.length === 0) return true;
     this.#count(merge(foreign).length, false);
-    return foreign.length === 0;
+    return false;
   }
 
   /** The same object where nothing was found. `jsonOf`: the part that a client parses, if it is to stay JSON. */

@@ -81,7 +81,7 @@ export class CallerSecrets {
     const { bits: bitsBefore } = this.#before;
     const { length } = bytes;
     const found: Match[] = [];
-    const forms = new Map<string, readonly Buffer[]>();
+    let forms: Map<string, readonly Buffer[]> | undefined;
     let high = 0;
     let low = 0;
     for (let at = 0; at < length; ) {
@@ -91,7 +91,9 @@ export class CallerSecrets {
       const hash = hashOf(high, low);
       const wanted = bitsOf(hash);
       const word = (bits[hash >>> 16] as number) | (bitsBefore[hash >>> 16] as number);
-      if ((word & wanted) === wanted && this.#has(hash)) this.#addMatches(found, bytes, at, hash, forms);
+      if ((word & wanted) !== wanted || !this.#has(hash)) continue;
+      forms ??= new Map();
+      this.#addMatches(found, bytes, at, hash, forms);
     }
     return found;
   }

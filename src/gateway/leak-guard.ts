@@ -66,8 +66,8 @@ export class LeakGuard {
     if (this.#searchOf(known).matcher === undefined) return undefined;
     let { version } = known;
     let own: NeedleMatcher | undefined;
-    let isFirst = true;
-    let isFirstForeign = true;
+    /** Each kind of hit is told once. */
+    let told = 0;
     return new AnswerScrubber({
       matcher: () => {
         const latest = isPerCaller ? this.#knownOf(callerId) : known;
@@ -82,9 +82,9 @@ export class LeakGuard {
       findAnybodys: this.#findAnybodys,
       onHits: (count, isOwn) => {
         this.hitCount += count;
-        if (isOwn ? isFirst : isFirstForeign) this.#warnOfHit(requestId, isOwn);
-        if (isOwn) isFirst = false;
-        else isFirstForeign = false;
+        const kind = isOwn ? 1 : 2;
+        if ((told & kind) === 0) this.#warnOfHit(requestId, isOwn);
+        told |= kind;
       },
     });
   }
