@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, it, onTestFinished } from "vitest";
 import { formatProblem, loadAny } from "../src/config/index.ts";
+import { internalCa } from "./support/internal-ca.ts";
 import { readYamlBlocks } from "./support/yaml-blocks.ts";
 
 /** The files that our documents show are files that we accept. */
@@ -80,6 +81,7 @@ describe.each(["docs/credentials.md", "docs/credentials-oauth.md", "docs/credent
       "vault: { address: https://vault.internal:8200, auth: { method: kubernetes, role: postern } }",
       `policy: { version: 1, servers: { ${name}: { tools: [get_ticket] } } }`,
     ];
+    writeFileSync(join(dir, "internal-ca.pem"), internalCa);
     writeFileSync(join(dir, "gateway.yaml"), `${block}\n${rest.join("\n")}\n`);
     const { loaded } = loadAny(join(dir, "gateway.yaml"));
     expect(loaded.kind === "bad" ? loaded.problems.map(formatProblem) : []).toEqual([]);

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { stopGraceMs } from "../../src/cli/run.ts";
+import { internalCa } from "../../test/support/internal-ca.ts";
 import { readYamlBlocks } from "../../test/support/yaml-blocks.ts";
 import { type Checks, expect } from "./checks.ts";
 import {
@@ -99,11 +100,24 @@ export function configFiles(rendered: Rendered): Readonly<Record<string, string>
   return only(rendered, "ConfigMap").data ?? {};
 }
 
+interface ProjectedConfig {
+  readonly projected?: {
+    readonly sources: readonly { readonly configMap?: { readonly items?: readonly { path: string }[] } }[];
+  };
+}
+
+/** Files of other ConfigMaps in the folder of the configuration: certificates, as far as anybody names them. */
+function foreignFiles(rendered: Rendered): Readonly<Record<string, string>> {
+  const { projected } = (podOf(rendered).pod.volumes.find(({ name }) => name === "config") ?? {}) as ProjectedConfig;
+  const items = projected?.sources.flatMap(({ configMap }) => configMap?.items ?? []) ?? [];
+  return Object.fromEntries(items.map(({ path }) => [path, internalCa]));
+}
+
 /** `postern check` on the files as the pod will see them. */
 function checkConfig(rendered: Rendered, part: Part): void {
   const dir = mkdtempSync(join(tmpdir(), "postern-config-"));
   try {
-    writeProjectedVolume(dir, configFiles(rendered), 0o444);
+    writeProjectedVolume(dir, { ...foreignFiles(rendered), ...configFiles(rendered) }, 0o444);
     const { status, stdout } = spawnSync(process.execPath, [postern, "check", "-c", join(dir, `${part}.yaml`)], {
       encoding: "utf8",
     });

@@ -2,7 +2,7 @@
 import { check } from "./check.ts";
 import { demo } from "./demo/demo.ts";
 import { doctor } from "./doctor/doctor.ts";
-import { type Command, type CommandIo, exitCodes } from "./io.ts";
+import { type Command, type CommandIo, type ExitCode, exitCodes } from "./io.ts";
 import { gateway, relay } from "./long-running.ts";
 import { policyTest } from "./policy-test.ts";
 import { status } from "./status.ts";
@@ -57,17 +57,34 @@ const io: CommandIo = {
 async function main(args: readonly string[]): Promise<number> {
   const [name = "", ...rest] = args;
   const command = commands.get(name);
-  if (command !== undefined) return command(rest, io);
+  if (command !== undefined) return rest.some(isHelp) ? help(command, rest) : command(rest, io);
   if (name === "--version") {
     io.out(version);
     return exitCodes.done;
   }
-  if (name === "--help" || name === "-h" || name === "help") {
+  if (isHelp(name) || name === "help") {
+    const about = commands.get(rest[0] ?? "");
+    if (about !== undefined) return help(about, ["--help"]);
     io.out(usage);
     return exitCodes.done;
   }
-  io.err(laterCommands.has(name) ? laterText(name) : usage);
+  if (laterCommands.has(name)) io.err(laterText(name));
+  else io.err(name === "" ? usage : `there is no command \`${name}\`\n${usage}`);
   return exitCodes.usage;
+}
+
+function isHelp(arg: string): boolean {
+  return arg === "--help" || arg === "-h";
+}
+
+/** No command knows the option, so each says how it is used; here that is what was asked for, not a complaint. */
+async function help(command: Command, args: readonly string[]): Promise<ExitCode> {
+  const show = (text: string): void => {
+    const start = text.indexOf("usage:");
+    if (start >= 0) io.out(text.slice(start));
+  };
+  await command(args, { ...io, err: show });
+  return exitCodes.done;
 }
 
 // A reader that left (`postern check … | head`, a log shipper that died) must not end the process by an uncaught error.

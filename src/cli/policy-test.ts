@@ -28,7 +28,7 @@ export const policyTest: Command = async (args, io) => {
     io.err(`${options}\n${usage}`);
     return exitCodes.usage;
   }
-  const loaded = loadGatewayConfig(options.file);
+  const loaded = loadGatewayConfig(options.file, { isElsewhere: true });
   if (loaded.kind === "bad") return refuse(loaded.problems, io);
   const { config } = loaded;
   const policy = compilePolicy(config.policy);

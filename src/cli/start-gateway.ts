@@ -11,6 +11,7 @@ import { openAdminToken } from "./admin-token.ts";
 import type { CommandIo } from "./io.ts";
 import type { RunningPart } from "./run.ts";
 import { reportOfGateway } from "./status-documents.ts";
+import { checkTunnelToken } from "./tunnel-token.ts";
 import { software, version } from "./version.ts";
 
 export interface RunningGateway extends RunningPart {
@@ -82,11 +83,11 @@ export async function startGateway(
 /** Says where a token was looked for and what to do: the supervisor only sees that a dial failed. */
 async function readToken(credentials: Credentials, config: GatewayConfig, logger: Logger): Promise<Secret> {
   try {
-    return await credentials.read(config.relay.token);
+    return checkTunnelToken(await credentials.read(config.relay.token));
   } catch (error) {
     if (error instanceof CredentialError) {
       const { code, message: reason, cure } = error;
-      logger.error("relay.token could not be read", { tunnel: config.relay.tunnel, code, reason, cure });
+      logger.error("relay.token cannot be used", { tunnel: config.relay.tunnel, code, reason, cure });
     }
     throw error;
   }

@@ -1,5 +1,12 @@
 /** What `/status` answers and `postern status` reads: names, states, counts and ages. No field can hold a secret or a call's content. */
-import type { Condition, CredentialStates, LastError, StoreState } from "../credentials/index.ts";
+import {
+  type CredentialStates,
+  type LastError,
+  labelCallers,
+  labelOf,
+  type StateLabel,
+  type StoreState,
+} from "../credentials/index.ts";
 import type { GatewayStatus } from "../gateway/index.ts";
 import { type RelayStatus, requestGroups } from "../relay/index.ts";
 
@@ -12,14 +19,14 @@ export interface ServerReport {
   readonly credential:
     | {
         readonly type: string;
-        readonly state: Condition;
+        readonly state: StateLabel;
         readonly ageMs?: number | undefined;
         readonly expiresInMs?: number | undefined;
         readonly loads: number;
         readonly failures: number;
         readonly retries: number;
         readonly lastError?: LastError | undefined;
-        readonly callers?: Readonly<Record<Condition, number>> | undefined;
+        readonly callers?: Readonly<Record<StateLabel, number>> | undefined;
         readonly rotation?: Readonly<Record<string, number>> | undefined;
       }
     | undefined;
@@ -66,9 +73,10 @@ export function reportOfGateway(
     const found = credentials.get(name);
     const counts = Object.fromEntries(Object.entries(calls.outcomes).filter(([, count]) => count > 0));
     if (found?.type === undefined) return { name, openCalls, calls: counts, scrubbed, credential: undefined };
-    const { type, condition: state, ageMs, expiresInMs, loads, failures, lastError, rotation, callers } = found;
+    const { type, condition, ageMs, expiresInMs, loads, failures, lastError, rotation } = found;
+    const callers = found.callers === undefined ? undefined : labelCallers(found.callers);
     const own = { ageMs, expiresInMs, loads, failures, lastError, rotation, callers };
-    const credential = { type, state, ...own, retries: calls.retries };
+    const credential = { type, state: labelOf(condition), ...own, retries: calls.retries };
     return { name, openCalls, calls: counts, scrubbed, credential };
   });
   return {

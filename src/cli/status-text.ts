@@ -50,10 +50,24 @@ export function renderRelay(report: RelayReport): string[] {
 function renderStore(store: StoreState): string[] {
   const { address, method, condition, tokenExpiresInMs, logins, loginFailures, renewals, renewalFailures } = store;
   const end = tokenExpiresInMs === undefined ? "" : `, token expires in ${age(tokenExpiresInMs)}`;
+  const place = store.namespace === undefined ? address : `${address} namespace ${store.namespace}`;
   return [
-    `  vault   ${address} by ${method}: ${condition}${end} (epoch ${store.epoch})`,
+    `  vault   ${place} by ${method}: ${condition}${end} (epoch ${store.epoch})`,
+    ...renderCircuit(store.circuit),
     `          logins ${pair(logins, loginFailures)}, renewals ${pair(renewals, renewalFailures)}, reads ${pair(store.reads, store.readFailures)}`,
     ...renderError("          ", store.lastError),
+  ];
+}
+
+/** Nothing while everything is asked. */
+function renderCircuit({ openForMs, openParts, refused, lastDown }: StoreState["circuit"]): string[] {
+  const whole = openForMs === undefined ? "" : `DOWN for ${age(openForMs)}`;
+  const parts = openParts.length === 0 ? "" : `${whole === "" ? "" : ", "}DOWN in part: ${openParts.join(", ")}`;
+  if (whole === "" && parts === "") return [];
+  const start = "          ";
+  return [
+    `${start}${whole}${parts}; probed now and then, ${count(refused, "request")} not sent`,
+    ...renderError(start, lastDown),
   ];
 }
 

@@ -1,4 +1,5 @@
 import type { Fault } from "./cures.ts";
+import type { Listen } from "./fields.ts";
 import { headerNameFault } from "./header-fields.ts";
 import { nearest } from "./nearest.ts";
 import type { Problem } from "./problem.ts";
@@ -176,9 +177,42 @@ export function findSharedHashes(relay: Tree): Problem[] {
     ["gateways", "tokenSha256"],
     ["agents", "keySha256"],
   ] as const;
-  return [...entriesAt(relay, "tunnels")].flatMap(([, { value: tunnel }]) =>
-    lists.flatMap(([list, key]) => findShared(nodeAt(tunnel, [list]), key)),
+  return [...entriesAt(relay, "tunnels")].flatMap(([, { value: tunnel }]) => [
+    ...lists.flatMap(([list, key]) => findShared(nodeAt(tunnel, [list]), key)),
+    ...findSwapped(tunnel),
+  ]);
+}
+
+/** The two kinds of secret differ in their first letters, so no agent's key can have the hash of a gateway's token. */
+function findSwapped(tunnel: Tree): Problem[] {
+  const ofGateways = new Set(hashesAt(tunnel, "gateways", "tokenSha256").map(({ value }) => value));
+  const cure = "the hash that `postern token new --kind agent` prints";
+  return hashesAt(tunnel, "agents", "keySha256").flatMap(({ at, value }) =>
+    ofGateways.has(value) ? [{ at, message: "this is the hash of a gateway's token, which no agent has", cure }] : [],
   );
+}
+
+function hashesAt(tunnel: Tree, list: string, key: string) {
+  const entries = nodeAt(tunnel, [list]);
+  return (entries?.kind === "list" ? entries.items : []).flatMap((item) => {
+    const given = nodeAt(item, [key]);
+    return (given?.kind === "list" ? given.items : []).flatMap((hash) =>
+      hash.kind === "scalar" && typeof hash.value === "string" ? [{ at: hash.at, value: hash.value }] : [],
+    );
+  });
+}
+
+/** The port for agents and gateways, and the one for probes: the second to listen would find it taken. */
+export function findSharedPort(
+  relay: Tree,
+  config: { readonly listen: Listen; readonly admin: { readonly listen: Listen } } | undefined,
+): Problem[] {
+  if (config === undefined || config.listen.port === 0 || config.listen.port !== config.admin.listen.port) return [];
+  const hosts = [config.listen.host, config.admin.listen.host];
+  if (hosts[0] !== hosts[1] && !hosts.some((host) => host === "0.0.0.0" || host === "::")) return [];
+  const at = (nodeAt(relay, ["admin", "listen"]) ?? nodeAt(relay, ["listen"]) ?? relay).at;
+  const cure = "a port for each, such as 8080 and 9465";
+  return [{ at, message: "`listen` and `admin.listen` share a port", cure }];
 }
 
 function findShared(list: Tree | undefined, key: string): Problem[] {

@@ -47,6 +47,7 @@ const gateway: { readonly [pattern: string]: Expectation } = {
   servers: text("a map of servers by name", "servers: { tickets: { url: http://tickets.internal:8080/mcp } }"),
   "servers.*": text("a map", "{ url: http://tickets.internal:8080/mcp }"),
   "servers.*.url": text("an http:// or https:// address", "url: http://tickets.internal:8080/mcp"),
+  "servers.*.ca": text("the path of a PEM file", "ca: /etc/postern/server-ca.pem"),
   "servers.*.onReflect": text("redact or block", "onReflect: redact"),
   "servers.*.credential": text("a map", "credential: { type: bearer, token: { file: PATH } }"),
   "servers.*.credential.type": text(
@@ -148,6 +149,7 @@ function issuerAt(prefix: string, audience: string): { [pattern: string]: Expect
     [`${prefix}.algorithms`]: text("a list of signature algorithms", "algorithms: [RS256]"),
     [`${prefix}.algorithms[]`]: text("a signature algorithm", "RS256"),
     [`${prefix}.jwks`]: text("a URL, or the path of a file", "jwks: https://idp.example.com/jwks.json"),
+    [`${prefix}.ca`]: text("the path of a PEM file", "ca: /etc/postern/idp-ca.pem"),
   };
 }
 

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { section } from "./fields.ts";
+import { filePath, section } from "./fields.ts";
 import { endpoint, placeOf, report, resourceUri, scopes } from "./grant-fields.ts";
 import { type Source, source } from "./source.ts";
 import { issuer, plainText } from "./token-fields.ts";
@@ -8,6 +8,7 @@ import { issuer, plainText } from "./token-fields.ts";
 export interface TokenExchangeSettings {
   readonly type: "tokenExchange";
   readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly ca: string | undefined;
   readonly clientId: string | Source;
   readonly client: { readonly auth: "basic" | "post"; readonly secret: Source };
   readonly scope: string | undefined;
@@ -26,6 +27,7 @@ export function tokenExchange(base: string) {
     type: z.literal("tokenExchange"),
     tokenEndpoint: endpoint().optional(),
     issuer: issuer().optional(),
+    ca: filePath(base).optional(),
     clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
     clientSecret: source(base),
     clientAuth: z.enum(["basic", "post", "privateKeyJwt"]).default("basic"),
@@ -33,11 +35,11 @@ export function tokenExchange(base: string) {
     resource: resourceUri().optional(),
     audience: plainText("audience: https://tickets.internal").optional(),
   }).transform((file, ctx): TokenExchangeSettings => {
-    const { type, tokenEndpoint, issuer, clientId, clientSecret, clientAuth, scope, resource, audience } = file;
+    const { type, tokenEndpoint, issuer, ca, clientId, clientSecret, clientAuth, scope, resource, audience } = file;
     const at = placeOf(tokenEndpoint, issuer);
     if ("message" in at) report(at, ctx);
     if (clientAuth === "privateKeyJwt") report(noKeys, ctx);
     if ("message" in at || clientAuth === "privateKeyJwt") return z.NEVER;
-    return { type, at, clientId, client: { auth: clientAuth, secret: clientSecret }, scope, resource, audience };
+    return { type, at, ca, clientId, client: { auth: clientAuth, secret: clientSecret }, scope, resource, audience };
   });
 }

@@ -44,6 +44,8 @@ export type AgentSettings =
 
 export interface ServerSettings {
   readonly url: string;
+  /** Path of a PEM file, trusted beside the system's roots. */
+  readonly ca: string | undefined;
   /** Undefined: calls go out without one. */
   readonly credential: CredentialSettings | undefined;
   /** What becomes of an answer that holds the credential. */
@@ -165,15 +167,16 @@ function serverSection(base: string) {
   ]);
   return section({
     url: address({ schemes: ["https", "http"], isPlainLocal: false, hasPath: true, later: ["unix", "stdio", "sse"] }),
+    ca: filePath(base).optional(),
     credential: credential.optional(),
     onReflect: z.enum(["redact", "block"]).default("redact"),
-  }).transform(({ url, credential, onReflect }, ctx): ServerSettings => {
+  }).transform(({ url, ca, credential, onReflect }, ctx): ServerSettings => {
     if (credential?.type === "mtls" && !url.startsWith("https:")) {
       const message = "{} must begin with https:// for a certificate to be shown";
       const params = { cure: `url: ${url.replace(/^http:/, "https:")}` };
       ctx.addIssue({ code: "custom", message, path: ["url"], params });
     }
-    return { url, credential, onReflect };
+    return { url, ca, credential, onReflect };
   });
 }
 

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { address } from "./addresses.ts";
-import { scalar, section, textField } from "./fields.ts";
+import { filePath, scalar, section, textField } from "./fields.ts";
 import { type Source, source, vaultPath } from "./source.ts";
 import { issuer, plainText } from "./token-fields.ts";
 
@@ -11,6 +11,7 @@ export type GrantSettings = ClientCredentialsSettings | RefreshTokenSettings | J
 interface ClientCredentialsSettings {
   readonly type: "oauthClientCredentials";
   readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly ca: string | undefined;
   readonly clientId: string | Source;
   readonly client:
     | { readonly auth: "basic" | "post"; readonly secret: Source }
@@ -23,6 +24,7 @@ interface ClientCredentialsSettings {
 interface RefreshTokenSettings {
   readonly type: "oauthRefreshToken";
   readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  readonly ca: string | undefined;
   readonly clientId: string | Source;
   /** Undefined: a public client. */
   readonly client: { readonly auth: "basic" | "post"; readonly secret: Source } | undefined;
@@ -34,6 +36,7 @@ interface RefreshTokenSettings {
 interface JwtBearerSettings {
   readonly type: "jwtBearer";
   readonly tokenEndpoint: string;
+  readonly ca?: string | undefined;
   readonly privateKey: Source;
   readonly keyId?: string | undefined;
   readonly claims: { readonly iss: string; readonly sub?: string | undefined; readonly aud?: string | undefined };
@@ -46,6 +49,7 @@ interface GithubAppSettings {
   readonly installationId: string;
   readonly privateKey: Source;
   readonly apiUrl?: string | undefined;
+  readonly ca?: string | undefined;
   readonly permissions?: Readonly<Record<string, "read" | "write" | "admin">> | undefined;
   readonly repositories?: readonly string[] | undefined;
 }
@@ -73,12 +77,12 @@ export function clientCredentials(base: string) {
     keyId: plainText("keyId: key-1").optional(),
     clientAuth: z.enum(["basic", "post", "privateKeyJwt"]).optional(),
   }).transform((file, ctx): ClientCredentialsSettings => {
-    const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
+    const { type, tokenEndpoint, issuer, ca, clientId, scope, resource, audience } = file;
     const client = clientOf(file);
     const at = placeOf(tokenEndpoint, issuer);
     for (const clash of [at, client]) if ("message" in clash) report(clash, ctx);
     if ("message" in at || "message" in client) return z.NEVER;
-    return { type, at, clientId, client, scope, resource, audience };
+    return { type, at, ca, clientId, client, scope, resource, audience };
   });
 }
 
@@ -87,6 +91,7 @@ export function refreshToken(base: string) {
     type: z.literal("oauthRefreshToken"),
     tokenEndpoint: endpoint().optional(),
     issuer: issuer().optional(),
+    ca: filePath(base).optional(),
     clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
     clientSecret: source(base).optional(),
     clientAuth: z.enum(["basic", "post"]).optional(),
@@ -94,7 +99,7 @@ export function refreshToken(base: string) {
     scope: scopes().optional(),
     resource: resourceUri().optional(),
   }).transform((file, ctx): RefreshTokenSettings => {
-    const { type, tokenEndpoint, issuer, clientId, clientSecret, clientAuth, record, scope, resource } = file;
+    const { type, tokenEndpoint, issuer, ca, clientId, clientSecret, clientAuth, record, scope, resource } = file;
     const at = placeOf(tokenEndpoint, issuer);
     if ("message" in at) report(at, ctx);
     if (clientSecret === undefined && clientAuth !== undefined) {
@@ -103,7 +108,7 @@ export function refreshToken(base: string) {
     }
     if ("message" in at) return z.NEVER;
     const client = clientSecret === undefined ? undefined : { auth: clientAuth ?? "basic", secret: clientSecret };
-    return { type, at, clientId, client, record, scope, resource };
+    return { type, at, ca, clientId, client, record, scope, resource };
   });
 }
 
@@ -115,9 +120,9 @@ export function assertedClient(base: string) {
     type: z.literal("oauthClientCredentials"),
     ...whatIsAsked(base),
   }).transform((file, ctx): AssertionSettings => {
-    const { type, tokenEndpoint, issuer, clientId, scope, resource, audience } = file;
+    const { type, tokenEndpoint, issuer, ca, clientId, scope, resource, audience } = file;
     const at = placeOf(tokenEndpoint, issuer);
-    if (!("message" in at)) return { type, at, clientId, scope, resource, audience };
+    if (!("message" in at)) return { type, at, ca, clientId, scope, resource, audience };
     report(at, ctx);
     return z.NEVER;
   });
@@ -128,6 +133,7 @@ function whatIsAsked(base: string) {
   return {
     tokenEndpoint: endpoint().optional(),
     issuer: issuer().optional(),
+    ca: filePath(base).optional(),
     clientId: z.union([plainText("clientId: postern"), source(base)]) as z.ZodType<string | Source, unknown>,
     scope: scopes().optional(),
     resource: resourceUri().optional(),
@@ -139,6 +145,7 @@ export function jwtBearer(base: string) {
   return section({
     type: z.literal("jwtBearer"),
     tokenEndpoint: endpoint(),
+    ca: filePath(base).optional(),
     privateKey: source(base),
     keyId: plainText("keyId: key-1").optional(),
     claims: section({
@@ -158,6 +165,7 @@ export function githubApp(base: string) {
     installationId: idOrNumber("installationId: 67890"),
     privateKey: source(base),
     apiUrl: endpoint().optional(),
+    ca: filePath(base).optional(),
     permissions: z
       .record(z.string().meta({ pattern: rightName.source }), right)
       .refine((map) => Object.keys(map).every((name) => rightName.test(name)), {

@@ -1,6 +1,16 @@
 import { type Expectation, sourceAt, text } from "./expectation.ts";
 import type { Path } from "./tree.ts";
 
+/** Types of credentials that are bought at an endpoint, whose `ca` is the path of a file. */
+export const grantTypes: ReadonlySet<string> = new Set([
+  "oauthClientCredentials",
+  "oauthRefreshToken",
+  "jwtBearer",
+  "githubApp",
+  "tokenExchange",
+]);
+const pemPath = text("the path of a PEM file", "ca: /etc/postern/idp-ca.pem");
+
 /** What is meant in credentials that Vault issues (issued-fields.ts); a part of the table of cures.ts. */
 export function issuedExpectations(credential: string): { [pattern: string]: Expectation } {
   const at = (key: string): string => `${credential}.${key}`;
@@ -31,6 +41,7 @@ export function issuedExpectations(credential: string): { [pattern: string]: Exp
     ...leasedAt(at("as.headers.*")),
     [at("as.headers.*")]: text("the value of a header, or a source of it", "X-Api-Key: { lease: key }"),
     [at("as.tokenEndpoint")]: text("an https:// address", "tokenEndpoint: https://idp.example.com/token"),
+    [at("as.ca")]: pemPath,
     [at("as.issuer")]: text("an https:// address", "issuer: https://idp.example.com"),
     ...sourceAt(at("as.clientId")),
     [at("as.clientId")]: text("a client id, or a source of one", "clientId: postern"),
@@ -42,6 +53,7 @@ export function issuedExpectations(credential: string): { [pattern: string]: Exp
 
 /** What stands at `path`, which begins below a credential of this type, if that is another thing than elsewhere. */
 export function issuedExpectationAt(type: string, path: Path): Expectation | undefined {
+  if (path.length === 1 && path[0] === "ca" && grantTypes.has(type)) return pemPath;
   return asOf(type)[path.join(".")];
 }
 

@@ -1,5 +1,6 @@
 import { dirname, isAbsolute, join, resolve } from "node:path";
 import type { Position } from "../lib/index.ts";
+import { findCaFaults } from "./ca-files.ts";
 import { casesSchema, type PolicyCase, placeCases } from "./cases.ts";
 import { checkShape } from "./check-shape.ts";
 import {
@@ -7,6 +8,7 @@ import {
   findMixedGrants,
   findSharedHashes,
   findSharedKeys,
+  findSharedPort,
   findUnknownServers,
   findUnruledServers,
   findUnverifiedCallers,
@@ -18,7 +20,8 @@ import { freezeConfig } from "./freeze.ts";
 import { createGatewaySchema, type GatewaySettings } from "./gateway-schema.ts";
 import { parseYaml } from "./parse-yaml.ts";
 import { policySchema } from "./policy-schema.ts";
-import { buildPolicySource, findPolicyWarnings, type PolicySource } from "./policy-source.ts";
+import { buildPolicySource, type PolicySource } from "./policy-source.ts";
+import { findPolicyWarnings } from "./policy-warnings.ts";
 import { type Loaded, makePrintable, type Problem, sortProblems } from "./problem.ts";
 import { readText } from "./read-text.ts";
 import { createRelaySchema, type RelayConfig } from "./relay-schema.ts";
@@ -33,10 +36,11 @@ export interface GatewayConfig extends GatewaySettings {
 
 /**
  * Reads and checks gateway.yaml (DESIGN 4.2) and its policy (4.3). Every problem of both files is reported, each with
- * its place. Nothing is connected to and no secret is read. `file` is shown in messages as given.
+ * its place. Nothing is connected to and no secret is read. `file` is shown in messages as given. `isElsewhere`: it is the file of
+ * another machine, where the certificates lie that it names.
  */
-export function loadGatewayConfig(file: string): Loaded<GatewayConfig> {
-  return withTree(file, loadGatewayTree);
+export function loadGatewayConfig(file: string, { isElsewhere = false } = {}): Loaded<GatewayConfig> {
+  return withTree(file, (tree, problems) => loadGatewayTree(tree, problems, file, isElsewhere));
 }
 
 /** Reads and checks relay.yaml (DESIGN 4.4). */
@@ -100,6 +104,16 @@ function recognise(tree: Tree): DocumentKind | undefined {
   return first.kind;
 }
 
+/** One of the other files, without a key that belongs to the wanted one alone: a problem for each of its keys would say less. */
+function findMistaken(tree: Tree, wanted: "gateway" | "relay"): Problem | undefined {
+  const kind = recognise(tree);
+  if (kind === undefined || kind === wanted || tree.kind !== "map") return undefined;
+  if (markers[wanted].some((key) => tree.entries.has(key))) return undefined;
+  const cure =
+    kind === "policy" ? "the gateway's file, which names it" : `the ${wanted}'s file, or \`postern ${kind}\``;
+  return { at: tree.at, message: `this is a ${kind} file, not a ${wanted}'s`, cure };
+}
+
 type Load<T> = (tree: Tree, problems: readonly Problem[], file: string) => Loaded<T>;
 
 function withTree<T>(file: string, load: Load<T>): Loaded<T> {
@@ -119,11 +133,27 @@ function settle<T>(config: T | undefined, problems: readonly Problem[], warnings
 }
 
 function loadRelayTree(tree: Tree, problems: readonly Problem[], file: string): Loaded<RelayConfig> {
+  const mistaken = findMistaken(tree, "relay");
+  if (mistaken !== undefined) return settle<RelayConfig>(undefined, [...problems, mistaken], []);
   const shape = checkShape("relay", tree, createRelaySchema(dirname(resolve(file))));
-  return settle(shape.value, [...problems, ...shape.problems, ...findSharedHashes(tree)], []);
+  const found = [
+    ...problems,
+    ...shape.problems,
+    ...besides(shape.problems, findCaFaults(tree, dirname(file))),
+    ...findSharedHashes(tree),
+    ...findSharedPort(tree, shape.value),
+  ];
+  return settle(shape.value, found, []);
 }
 
-function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string): Loaded<GatewayConfig> {
+function loadGatewayTree(
+  tree: Tree,
+  problems: readonly Problem[],
+  file: string,
+  isElsewhere = false,
+): Loaded<GatewayConfig> {
+  const mistaken = findMistaken(tree, "gateway");
+  if (mistaken !== undefined) return settle<GatewayConfig>(undefined, [...problems, mistaken], []);
   const base = dirname(resolve(file));
   const own = withoutInlinePolicy(tree);
   const shape = checkShape("gateway", own, createGatewaySchema(base));
@@ -132,7 +162,8 @@ function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string)
     ...problems,
     ...shape.problems,
     ...findVaultless(own),
-    ...findUnverifiedCallers(own).filter(({ at }) => !shape.problems.some((told) => isSamePlace(told.at, at))),
+    ...besides(shape.problems, findUnverifiedCallers(own)),
+    ...besides(shape.problems, findCaFaults(own, isElsewhere ? undefined : dirname(file))),
     ...findHeaderFaults(own),
     ...findSharedKeys(own),
     ...policy.problems,
@@ -142,6 +173,11 @@ function loadGatewayTree(tree: Tree, problems: readonly Problem[], file: string)
   const isWhole = shape.value !== undefined && policy.source !== undefined;
   const config = isWhole ? { ...shape.value, policy: policy.source, policyFile: policy.file } : undefined;
   return settle(config, found, [...findVaultSlips(own), ...unruled, ...policy.warnings]);
+}
+
+/** Those of `found` at whose place nothing was told yet. */
+function besides(told: readonly Problem[], found: readonly Problem[]): readonly Problem[] {
+  return found.filter(({ at }) => !told.some((one) => isSamePlace(one.at, at)));
 }
 
 function isSamePlace(a: Position, b: Position): boolean {

@@ -1,4 +1,15 @@
-import { type Document, isAlias, isMap, isScalar, isSeq, Lexer, LineCounter, type Node, parseAllDocuments } from "yaml";
+import {
+  type Document,
+  isAlias,
+  isMap,
+  isScalar,
+  isSeq,
+  Lexer,
+  LineCounter,
+  type Node,
+  parseAllDocuments,
+  type YAMLError,
+} from "yaml";
 import type { Position } from "../lib/index.ts";
 import type { Problem } from "./problem.ts";
 import { syntaxFault } from "./syntax-faults.ts";
@@ -42,10 +53,7 @@ export function parseYaml(
   if (first === undefined || !("contents" in first))
     return { tree: undefined, problems: [{ at: start, ...syntaxFault("empty") }] };
   const errors = documents.flatMap((document) => (document as Document).errors);
-  // Everything after an open brace is an error of its own.
-  const brace = errors.find(({ pos: [at] }) => text.startsWith("{principal.", at));
-  if (brace !== undefined) reader.add(brace.pos[0], "brace");
-  else for (const { pos, code } of errors) reader.add(pos[0], code);
+  for (const [offset, code] of tellApart(errors, text)) reader.add(offset, code);
   // What the parser made of a broken file is a guess; problems found in a guess would only confuse.
   if (reader.problems.length > 0) return { tree: undefined, problems: reader.problems };
   if (second !== undefined) reader.add(second.range?.[0] ?? 0, "several-documents");
@@ -55,6 +63,23 @@ export function parseYaml(
     return { tree: undefined, problems: reader.problems };
   }
   return { tree: reader.read(contents, contents.range?.[0] ?? 0), problems: reader.problems };
+}
+
+/** The parser's errors by what is behind them, without those that only follow from an earlier one. */
+function tellApart(errors: readonly YAMLError[], text: string): (readonly [offset: number, code: string])[] {
+  for (const { pos } of errors) {
+    if (text.startsWith("{principal.", pos[0])) return [[pos[0], "brace"]];
+    if (text.startsWith("${", pos[0] - 1)) return [[pos[0] - 1, "variable"]];
+  }
+  // Where one token is out of place, so is each behind it.
+  const first = errors.findIndex(({ code }) => code === "UNEXPECTED_TOKEN");
+  const codes = new Map<number, string>();
+  for (const { pos, code } of first < 0 ? errors : errors.slice(0, first + 1)) {
+    const isContinued = codes.get(pos[0]) === "BLOCK_AS_IMPLICIT_KEY" && code === "MULTILINE_IMPLICIT_KEY";
+    if (isContinued) codes.set(pos[0], "continued");
+    else if (!codes.has(pos[0])) codes.set(pos[0], code);
+  }
+  return [...codes];
 }
 
 /**

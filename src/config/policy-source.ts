@@ -8,7 +8,6 @@ import {
   patternKinds,
   type RuleKeys,
 } from "./policy-schema.ts";
-import type { Problem } from "./problem.ts";
 import { formatPath, keyPositionOf, type Path, positionOf, type Tree } from "./tree.ts";
 
 /** The policy document, each rule with its place and its path in it. The policy room declares the same shape. */
@@ -92,50 +91,4 @@ function buildPatterns(tree: Tree, patterns: readonly string[], path: Path): Pat
     const at = [...path, i];
     return { pattern, at: positionOf(tree, at), path: formatPath(at) };
   });
-}
-
-/** Entries that are taken as they stand and yet hardly meant so. */
-export function findPolicyWarnings(source: PolicySource, tree: Tree): Problem[] {
-  const warnings: Problem[] = [];
-  for (const [name, server] of Object.entries(source.servers)) {
-    if (server.grants.length === 0) {
-      const message = `nothing is granted on \`${name}\`: every call is denied`;
-      warnings.push({ at: keyPositionOf(tree, ["servers", name]), message, cure: "tools: [ … ]" });
-    }
-    for (const pattern of patternsOf(server)) {
-      const warning = findPatternWarning(pattern);
-      if (warning !== undefined) warnings.push(warning);
-    }
-  }
-  return warnings;
-}
-
-function patternsOf(server: ServerPolicySource): PatternSource[] {
-  return patternKinds.flatMap((kind) => [
-    ...server.grants.flatMap((grant) => grant[kind].flatMap((rule) => [rule, ...rule.except])),
-    ...server.deny[kind],
-  ]);
-}
-
-function findPatternWarning({ pattern, at, path }: PatternSource): Problem | undefined {
-  if (pattern !== pattern.trim()) {
-    const message = `\`${path}\` has a space at its end or beginning, which is compared as written`;
-    return { at, message, cure: JSON.stringify(pattern.trim()) };
-  }
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
-  if (/[\u0000-\u001f\u007f-\u009f]/.test(pattern)) {
-    return {
-      at,
-      message: `\`${path}\` holds a control character; such names are always denied`,
-      cure: "the name without it",
-    };
-  }
-  if (/[?[\]]|\{[^{}]*,[^{}]*\}/.test(pattern) && !pattern.includes("://")) {
-    return {
-      at,
-      message: `\`${path}\`: only * is special, other signs stand for themselves`,
-      cure: "one entry for each name, or *",
-    };
-  }
-  return undefined;
 }

@@ -23,6 +23,14 @@ const faults: { readonly [code: string]: Fault | ((detail: string) => Fault) } =
     "the document without that line; files are YAML 1.2 in UTF-8",
   ),
   brace: fault("`{` begins a map in YAML where brackets are open", 'the path in quotes: "mcp/tickets/{principal.id}"'),
+  variable: fault(
+    "variables are not expanded here",
+    "a source for a secret: { env: NAME } or { file: PATH }; anything else as it is",
+  ),
+  continued: fault(
+    "the next line stands further in, so it continues this value, and has a `:`",
+    "keys of one map in one column, indented by spaces",
+  ),
   "too-deep": fault("this nests deeper than any configuration does", "at most a few levels; see config/ for examples"),
   "several-documents": fault("a second document begins here", "one document in one file, without --- or ... inside"),
   anchor: fault(

@@ -16,6 +16,8 @@ export interface OAuthSettings {
   readonly requiredScopes?: readonly string[] | undefined;
   readonly clientIds?: readonly string[] | undefined;
   readonly jwks?: JwksSource | undefined;
+  /** Path of a PEM file, trusted beside the system's roots where keys are fetched. */
+  readonly ca?: string | undefined;
   readonly requireTyp?: boolean | undefined;
 }
 
@@ -26,6 +28,7 @@ export interface JwtSettings {
   readonly subject: string;
   readonly algorithms?: readonly string[] | undefined;
   readonly jwks?: JwksSource | undefined;
+  readonly ca?: string | undefined;
 }
 
 export function oauthSection(base: string): z.ZodType<OAuthSettings, unknown> {
@@ -36,6 +39,7 @@ export function oauthSection(base: string): z.ZodType<OAuthSettings, unknown> {
     requiredScopes: z.array(scope()).min(1).optional(),
     clientIds: z.array(plainText("claude-prod")).min(1).optional(),
     jwks: jwks(base).optional(),
+    ca: filePath(base).optional(),
     requireTyp: z.boolean().optional(),
   });
 }
@@ -47,6 +51,7 @@ export function jwtSection(base: string): z.ZodType<JwtSettings, unknown> {
     subject: plainText("system:serviceaccount:postern:gateway"),
     algorithms: algorithms().optional(),
     jwks: jwks(base).optional(),
+    ca: filePath(base).optional(),
   });
 }
 

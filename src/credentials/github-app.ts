@@ -27,6 +27,7 @@ export function githubAppGrant(options: GithubAppOptions, clock: Clock): Grant {
   const body = JSON.stringify({ permissions, repositories });
   return {
     place,
+    ca: options.ca,
     sources: [privateKey],
     async obtain(secrets, send) {
       const headers = requestHeaders(await signForApp(await keys.read(secretAt(secrets, 0)), appId, place, clock));

@@ -12,8 +12,10 @@ import { Agent, buildConnector, type Dispatcher, request } from "undici";
 import {
   addressRefused,
   type Clock,
+  connectTrusting,
   guardConnect,
   guardedLookup,
+  isDistrust,
   type Reach,
   type ResolveAll,
   reachOf,
@@ -32,49 +34,64 @@ export interface GrantRequest {
 /** Sends one request of a grant. Rejects with `CredentialError`. */
 export type SendRequest = (url: string, request: GrantRequest) => Promise<Response>;
 
+/** One for each reach: a connection that is kept alive must not serve whoever may not make it. */
+type Agents = Readonly<Record<Reach, Agent>>;
+
+interface SendContext {
+  readonly place: string;
+  readonly last: LastAnswer;
+  readonly agents: Agents;
+  readonly signal: AbortSignal;
+}
+
 /** What the last answer of a grant said, as far as it may be told. */
 interface LastAnswer {
   status: number;
   retryAfterMs: number | undefined;
 }
 
+export interface ExchangeOptions {
+  /** Of the whole of one grant; default 10 s. */
+  readonly deadlineMs?: number | undefined;
+  /** A PEM file whose certificates are trusted besides. */
+  readonly ca?: string | undefined;
+}
+
 /** Of the whole of one grant, unless its caller has less time. */
 const defaultDeadlineMs = 10_000;
 /** The system's or OpenSSL's names of what goes wrong before a request can leave. Resets are not among them. */
 const unsentReasons =
-  /^(?:ECONNREFUSED|ENOTFOUND|EAI_\w+|E(?:HOST|NET)UNREACH|UND_ERR_CONNECT_TIMEOUT|\w*CERT\w*|UNABLE_TO_\w+)$/;
+  /^(?:ECONNREFUSED|ENOTFOUND|EAI_\w+|E(?:HOST|NET)UNREACH|UND_ERR_CONNECT_TIMEOUT|\w*CERT\w*|UNABLE_TO_\w+|CA_FILE_\w+)$/;
 const maxAnswerBytes = 256 * 1024;
 
 export class GrantHttp {
   readonly #clock: Clock;
-  /** One for each reach: a connection that is kept alive must not serve whoever may not make it. */
-  readonly #agents: Readonly<Record<Reach, Agent>>;
+  readonly #resolve: ResolveAll | undefined;
+  /** By the file of certificates that they trust besides, if there is one. */
+  readonly #agents = new Map<string | undefined, Agents>();
   readonly #underWay = new Set<AbortController>();
   #isClosed = false;
 
   /** `resolve`: another look-up of names than the system's, for tests. */
   constructor(clock: Clock, resolve?: ResolveAll) {
     this.#clock = clock;
-    this.#agents = {
-      pinned: openAgent("pinned", resolve),
-      local: openAgent("local", resolve),
-      public: openAgent("public", resolve),
-    };
+    this.#resolve = resolve;
   }
 
   /** Runs all requests of one grant; `place` names the endpoint in errors. Rejects with `CredentialError`. */
   async exchange<T>(
     place: string,
     talk: (send: SendRequest) => Promise<T>,
-    deadlineMs = defaultDeadlineMs,
+    { deadlineMs = defaultDeadlineMs, ca }: ExchangeOptions = {},
   ): Promise<T> {
     if (this.#isClosed) throw closedError();
     const end = new AbortController();
     const timer = this.#clock.after(deadlineMs, () => end.abort());
     const last: LastAnswer = { status: 0, retryAfterMs: undefined };
     this.#underWay.add(end);
+    const agents = this.#agentsFor(ca);
     try {
-      return await talk((url, message) => this.#send(url, message, { place, last, signal: end.signal }));
+      return await talk((url, message) => this.#send(url, message, { place, last, agents, signal: end.signal }));
     } catch (error) {
       if (this.#isClosed) throw closedError();
       if (end.signal.aborted) {
@@ -91,13 +108,23 @@ export class GrantHttp {
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const end of this.#underWay) end.abort();
-    await Promise.all(Object.values(this.#agents).map((agent) => agent.destroy()));
+    const agents = [...this.#agents.values()].flatMap((one) => Object.values(one));
+    await Promise.all(agents.map((agent) => agent.destroy()));
+  }
+
+  #agentsFor(ca: string | undefined): Agents {
+    const known = this.#agents.get(ca);
+    if (known !== undefined) return known;
+    const open = (reach: Reach): Agent => openAgent(reach, this.#resolve, ca);
+    const agents = { pinned: open("pinned"), local: open("local"), public: open("public") };
+    this.#agents.set(ca, agents);
+    return agents;
   }
 
   async #send(
     url: string,
     { method, headers, body, namedBy }: GrantRequest,
-    { place, last, signal }: { readonly place: string; readonly last: LastAnswer; readonly signal: AbortSignal },
+    { place, last, agents, signal }: SendContext,
   ): Promise<Response> {
     if (!isSafeAddress(new URL(url))) throw badAnswer(place, "it names an address without TLS", last);
     try {
@@ -105,7 +132,7 @@ export class GrantHttp {
         method,
         headers: { ...headers, "accept-encoding": "identity" },
         body: body ?? null,
-        dispatcher: this.#agents[reachOf(url, namedBy)],
+        dispatcher: agents[reachOf(url, namedBy)],
         signal,
         // One deadline covers all of it.
         headersTimeout: 0,
@@ -121,11 +148,16 @@ export class GrantHttp {
   }
 }
 
-function openAgent(reach: Reach, resolve: ResolveAll | undefined): Agent {
+function openAgent(reach: Reach, resolve: ResolveAll | undefined, ca: string | undefined): Agent {
   // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
   const strict = { rejectUnauthorized: true, timeout: defaultDeadlineMs, lookup: guardedLookup(reach, resolve) };
+  const build = (trust: buildConnector.BuildOptions): buildConnector.connector =>
+    buildConnector({ ...strict, ...trust });
   return new Agent({
-    connect: guardConnect(reach, buildConnector(strict)),
+    connect: guardConnect(
+      reach,
+      ca === undefined ? build({}) : connectTrusting(ca, (secureContext) => build({ secureContext })),
+    ),
     connections: 8,
     pipelining: 1,
     maxHeaderSize: 16 * 1024,
@@ -133,13 +165,19 @@ function openAgent(reach: Reach, resolve: ResolveAll | undefined): Agent {
 }
 
 function unreachable(place: string, reason: string): CredentialError {
-  const cure =
-    reason === addressRefused
-      ? "an issuer may name public addresses and its own host only: write tokenEndpoint, if that is meant"
-      : "check its address, DNS, the firewall and its certificate";
-  return new CredentialError("endpoint-unreachable", `${place} cannot be reached: ${reason}`, cure, {
+  return new CredentialError("endpoint-unreachable", `${place} cannot be reached: ${reason}`, reachCure(reason), {
     isUnsent: reason === addressRefused || unsentReasons.test(reason),
   });
+}
+
+function reachCure(reason: string): string {
+  if (reason === addressRefused) {
+    return "an issuer may name public addresses and its own host only: write tokenEndpoint, if that is meant";
+  }
+  if (reason.startsWith("CA_FILE_"))
+    return "the file that `ca` of the credential names must be there and hold PEM certificates";
+  if (isDistrust(reason)) return "name a PEM file with the CA that signed its certificate as `ca` of the credential";
+  return "check its address, DNS, the firewall and its certificate";
 }
 
 /** `https`, or `http` to this machine: secrets must not cross a network in the clear. */

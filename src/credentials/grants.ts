@@ -67,6 +67,7 @@ function clientCredentialsGrant(options: ClientCredentialsOptions, clock: Clock)
   const keys = new KeyReader(describeSource(keySource));
   return {
     place: server.place,
+    ca: options.ca,
     sources: typeof clientId === "string" ? [keySource] : [keySource, clientId],
     sendsSecret: client.auth !== "privateKeyJwt",
     async obtain(secrets, send) {
@@ -91,6 +92,7 @@ function jwtBearerGrant(options: JwtBearerOptions, clock: Clock): Grant {
   const nobody: Client = { client_id: claims.iss };
   return {
     place: server.place,
+    ca: options.ca,
     sources: [privateKey],
     async obtain(secrets, send) {
       const key = await keys.read(secretAt(secrets, 0));

@@ -8,4 +8,12 @@ export type { StoreProbe } from "./probe.ts";
 export type { Caller, ServerCredential } from "./server-credential.ts";
 export type { Injection } from "./shapes.ts";
 export { LocalReader, readSecret } from "./sources.ts";
-export type { Condition, CredentialState, CredentialStates, LastError, StoreState } from "./states.ts";
+export {
+  type CredentialState,
+  type CredentialStates,
+  type LastError,
+  labelCallers,
+  labelOf,
+  type StateLabel,
+  type StoreState,
+} from "./states.ts";

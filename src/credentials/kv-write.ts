@@ -1,25 +1,29 @@
 import { toWriteBack } from "./access-check.ts";
 import { CredentialError } from "./errors.ts";
+import type { WatchedTransport } from "./store-health.ts";
 import type { TokenManager } from "./vault-auth.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
-import type { KvReader, KvVersioned } from "./vault-kv.ts";
-import { asObject, type VaultTransport } from "./vault-transport.ts";
+import { folderOf, type KvReader, type KvVersioned } from "./vault-kv.ts";
+import { asObject } from "./vault-transport.ts";
 
 /** An entry that several gateways read and write, each knowing which version it has seen. */
 export interface SharedRecord {
   /** Names the entry in messages. */
   readonly place: string;
-  /** The latest version, from the store itself. Rejects with `CredentialError`. */
-  read(): Promise<KvVersioned>;
   /**
-   * Writes `fields` as the version after `seen`: the new version, or that somebody else wrote meanwhile. Rejects with
+   * The latest version, from the store itself. Rejects with `CredentialError`. `isUrgent`: also while the store is known to be
+   * down, since something is to be saved there.
+   */
+  read(isUrgent?: boolean): Promise<KvVersioned>;
+  /**
+   * Is always tried: what is written was bought, and cannot be bought twice. Writes `fields` as the version after `seen`: the new version, or that somebody else wrote meanwhile. Rejects with
    * `CredentialError`; where that is `isAway`, the write may have happened all the same.
    */
   write(fields: Readonly<Record<string, unknown>>, seen: KvVersioned): Promise<KvVersioned | "conflict">;
 }
 
 export interface KvRecordFileDeps {
-  readonly transport: VaultTransport;
+  readonly transport: WatchedTransport;
   readonly tokens: TokenManager;
   readonly kv: KvReader;
 }
@@ -38,8 +42,8 @@ export class KvRecordFile implements SharedRecord {
     this.#deps = deps;
   }
 
-  async read(): Promise<KvVersioned> {
-    return await this.#deps.kv.readVersion(this.#mount, this.#path);
+  async read(isUrgent = false): Promise<KvVersioned> {
+    return await this.#deps.kv.readVersion(this.#mount, this.#path, isUrgent);
   }
 
   async write(fields: Readonly<Record<string, unknown>>, seen: KvVersioned): Promise<KvVersioned | "conflict"> {
@@ -61,7 +65,8 @@ export class KvRecordFile implements SharedRecord {
 
   /** A refused write did not happen: it is tried again once, if the token was to blame. Nothing else is. */
   async #put(path: string, body: Readonly<Record<string, unknown>>) {
-    const { transport, tokens } = this.#deps;
+    const { tokens } = this.#deps;
+    const transport = this.#deps.transport.part(folderOf(this.#mount)).insistent();
     const token = await tokens.current();
     try {
       return await transport.write(path, body, token);

@@ -164,7 +164,9 @@ export class LeaseReader {
       if (!failure.isAway) this.#held = undefined;
       const held = this.#held;
       const isOver = held === undefined || this.#deps.clock.now() >= held.startedAt + held.freshMs + held.staleForMs;
-      if (!isOver && held.lifeMs !== undefined) this.#arm(Math.max(retryMs, this.#backoff.nextMs()));
+      // What was not sent was no failure of this lease.
+      const waitMs = failure.isUnsent ? retryMs : Math.max(retryMs, this.#backoff.nextMs());
+      if (!isOver && held.lifeMs !== undefined) this.#arm(waitMs);
       throw failure;
     }
   }

@@ -1,7 +1,7 @@
 import { type Family, type MetricFamily, type Sample, single } from "../telemetry/index.ts";
-import type { Condition, CredentialState, CredentialStates, StoreState } from "./states.ts";
+import { type Condition, type CredentialState, type CredentialStates, labelOf, type StoreState } from "./states.ts";
 
-const conditions: readonly Condition[] = ["none", "valid", "stale", "failed", "needs_reauth"];
+const conditions: readonly Condition[] = ["none", "valid", "stale", "failed", "needs-reauth"];
 
 /** What the credentials tell whoever scrapes: by server and by our own codes, never a path or a field. */
 export function credentialMetrics({ servers, store }: CredentialStates): Family[] {
@@ -17,7 +17,7 @@ export function credentialMetrics({ servers, store }: CredentialStates): Family[
       name: "postern_credentials_state",
       help: "1 for the state that the server's credential is in, 0 for the others.",
       samples: withCredential.flatMap(({ server, condition }) =>
-        conditions.map((state) => ({ labels: { server, state }, value: state === condition ? 1 : 0 })),
+        conditions.map((one) => ({ labels: { server, state: labelOf(one) }, value: one === condition ? 1 : 0 })),
       ),
     },
     {
@@ -46,7 +46,9 @@ export function credentialMetrics({ servers, store }: CredentialStates): Family[
       name: "postern_credentials_callers",
       help: "Principals who have a secret of their own for the server, by the state that it is in.",
       samples: withCredential.flatMap(({ server, callers }) =>
-        callers === undefined ? [] : conditions.map((state) => ({ labels: { server, state }, value: callers[state] })),
+        callers === undefined
+          ? []
+          : conditions.map((one) => ({ labels: { server, state: labelOf(one) }, value: callers[one] })),
       ),
     },
     {
@@ -71,8 +73,32 @@ function storeMetrics(store: StoreState): MetricFamily[] {
       { labels: { result: "failed" }, value: failed },
     ],
   });
-  const { tokenExpiresInMs } = store;
+  const { tokenExpiresInMs, circuit } = store;
   return [
+    single(
+      "gauge",
+      "postern_credentials_store_down",
+      "1 while the store is known to be down and only probed now and then.",
+      circuit.openForMs === undefined ? 0 : 1,
+    ),
+    single(
+      "gauge",
+      "postern_credentials_store_parts_down",
+      "Leases and folders of mounts of which the same is true by themselves.",
+      circuit.openParts.length,
+    ),
+    single(
+      "counter",
+      "postern_credentials_store_downs_total",
+      "How often the store, or a part of it, came to be known as down.",
+      circuit.opened,
+    ),
+    single(
+      "counter",
+      "postern_credentials_store_unsent_total",
+      "Requests that were not made because of that.",
+      circuit.refused,
+    ),
     single(
       "gauge",
       "postern_credentials_store_token_valid",

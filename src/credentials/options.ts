@@ -60,6 +60,8 @@ export interface ClientCredentialsOptions {
   readonly type: "oauthClientCredentials";
   /** The endpoint itself, or the issuer whose metadata name it (RFC 8414). `https`, or `http` on loopback. */
   readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  /** A PEM file whose certificates are trusted there beside the system's roots; read for each new connection. */
+  readonly ca?: string | undefined;
   readonly clientId: string | Source;
   readonly client:
     | { readonly auth: "basic" | "post"; readonly secret: Source }
@@ -76,6 +78,8 @@ export interface ClientCredentialsOptions {
 export interface JwtBearerOptions {
   readonly type: "jwtBearer";
   readonly tokenEndpoint: string;
+  /** A PEM file whose certificates are trusted there beside the system's roots; read for each new connection. */
+  readonly ca?: string | undefined;
   readonly privateKey: Source;
   readonly keyId?: string | undefined;
   /** `aud` is the token endpoint unless it is given. */
@@ -96,6 +100,8 @@ export interface GithubAppOptions {
   readonly privateKey: Source;
   /** Default `https://api.github.com`. */
   readonly apiUrl?: string | undefined;
+  /** A PEM file whose certificates are trusted there beside the system's roots; read for each new connection. */
+  readonly ca?: string | undefined;
   /** Fewer rights than the installation has, by name. */
   readonly permissions?: Readonly<Record<string, string>> | undefined;
   readonly repositories?: readonly string[] | undefined;
@@ -108,6 +114,8 @@ export interface GithubAppOptions {
 export interface RefreshTokenOptions {
   readonly type: "oauthRefreshToken";
   readonly at: { readonly tokenEndpoint: string } | { readonly issuer: string };
+  /** A PEM file whose certificates are trusted there beside the system's roots; read for each new connection. */
+  readonly ca?: string | undefined;
   readonly clientId: string | Source;
   /** Undefined for a public client. */
   readonly client?: { readonly auth: "basic" | "post"; readonly secret: Source } | undefined;
@@ -125,6 +133,8 @@ export interface RefreshTokenOptions {
 export interface TokenExchangeOptions {
   readonly type: "tokenExchange";
   readonly at: ClientCredentialsOptions["at"];
+  /** A PEM file whose certificates are trusted there beside the system's roots; read for each new connection. */
+  readonly ca?: string | undefined;
   readonly clientId: string | Source;
   readonly client: { readonly auth: "basic" | "post"; readonly secret: Source };
   readonly scope?: string | undefined;

@@ -92,7 +92,7 @@ export function refreshGrant(options: RefreshTokenOptions, http: GrantHttp, cloc
           return send(url, message);
         });
       try {
-        return await http.exchange(server.place, talk, deadlineMs);
+        return await http.exchange(server.place, talk, { deadlineMs, ca: options.ca });
       } catch (thrown) {
         const error = toError(thrown, server.place);
         return { kind: isPosted && maySpend(error) ? "unknown" : "unspent", error };

@@ -204,7 +204,7 @@ export class RefreshRotation {
       return await record.write(fields, seen);
     } catch (error) {
       if (!(error instanceof CredentialError) || !error.isAway) throw error;
-      const now = await record.read();
+      const now = await record.read(true);
       if (readRefreshRecord(now).claim?.nonce === nonce) return now;
       throw error;
     }
@@ -270,7 +270,7 @@ export class RefreshRotation {
   async #saveOnce({ spent, fresh }: Unsaved, seen?: KvVersioned): Promise<Saved> {
     const { record } = this.#deps;
     try {
-      const entry = seen ?? (await record.read());
+      const entry = seen ?? (await record.read(true));
       const stored = readRefreshRecord(entry);
       if (
         seen === undefined &&

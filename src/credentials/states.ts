@@ -7,9 +7,12 @@ import type { VaultAuthOptions } from "./options.ts";
 
 /**
  * `none`: nothing was read yet. `stale`: an older value serves, because its store or endpoint is away. `failed`: calls would be
- * made without it, so none are. `needs_reauth`: a person has to grant it anew.
+ * made without it, so none are. `needs-reauth`: a person has to grant it anew.
  */
-export type Condition = "none" | "valid" | "stale" | "failed" | "needs_reauth";
+export type Condition = "none" | "valid" | "stale" | "failed" | "needs-reauth";
+
+/** A condition as metrics and `/status` spell it (docs/operations.md). */
+export type StateLabel = Exclude<Condition, "needs-reauth"> | "needs_reauth";
 
 export interface LastError {
   readonly code: CredentialErrorCode;
@@ -41,8 +44,24 @@ export interface CredentialState extends ReaderState {
   readonly type: string | undefined;
 }
 
+/** Whether the store is asked, or known to be down from what earlier requests met. */
+export interface CircuitState {
+  /** Since when nothing but a probe now and then is asked of the store; undefined: it is asked. */
+  readonly openForMs: number | undefined;
+  /** Leases, and folders of mounts, of which the same is true by themselves. */
+  readonly openParts: readonly string[];
+  /** How often it came to that, of the whole and of parts. */
+  readonly opened: number;
+  /** Requests that were not made because of it. */
+  readonly refused: number;
+  /** What it was the last time, with what a person can do about it. */
+  readonly lastDown: LastError | undefined;
+}
+
 export interface StoreState {
   readonly address: string;
+  readonly namespace: string | undefined;
+  readonly circuit: CircuitState;
   readonly method: VaultAuthOptions["method"];
   readonly condition: "none" | "logging-in" | "valid" | "failed" | "closed";
   /** Counts the lives of our token: each login, failure and ending begins another. */
@@ -86,11 +105,21 @@ export class Failures {
 export function conditionOf(isHeld: boolean, failure: CredentialError | undefined): Condition {
   if (failure === undefined) return isHeld ? "valid" : "none";
   if (isHeld) return "stale";
-  return failure.code === "needs-reauth" ? "needs_reauth" : "failed";
+  return failure.code === "needs-reauth" ? "needs-reauth" : "failed";
+}
+
+export function labelOf(condition: Condition): StateLabel {
+  return condition === "needs-reauth" ? "needs_reauth" : condition;
+}
+
+/** `ReaderState.callers` by label. */
+export function labelCallers(callers: Readonly<Record<Condition, number>>): Readonly<Record<StateLabel, number>> {
+  const { "needs-reauth": waiting, ...rest } = callers;
+  return { ...rest, needs_reauth: waiting };
 }
 
 const noReads: ReaderState = { condition: "none", loads: 0, failures: 0 };
-const byGravity: readonly Condition[] = ["valid", "none", "stale", "failed", "needs_reauth"];
+const byGravity: readonly Condition[] = ["valid", "none", "stale", "failed", "needs-reauth"];
 
 /** Of a credential that is put together of several: the gravest condition, the greatest age, the nearest end. */
 export function joinStates(states: readonly ReaderState[]): ReaderState {
@@ -126,7 +155,7 @@ export function refusedState(error: CredentialError, now: number): ReaderState {
  * since there may be very many, and calls wait meanwhile.
  */
 export function summariseCallers(states: Iterable<ReaderState>): ReaderState {
-  const callers: Record<Condition, number> = { none: 0, valid: 0, stale: 0, failed: 0, needs_reauth: 0 };
+  const callers: Record<Condition, number> = { none: 0, valid: 0, stale: 0, failed: 0, "needs-reauth": 0 };
   let [loads, failures] = [0, 0];
   let last: LastError | undefined;
   for (const state of states) {
@@ -136,7 +165,7 @@ export function summariseCallers(states: Iterable<ReaderState>): ReaderState {
     const { lastError } = state;
     if (lastError !== undefined && (last === undefined || lastError.ageMs < last.ageMs)) last = lastError;
   }
-  const best = (["valid", "stale", "failed", "needs_reauth"] as const).find((condition) => callers[condition] > 0);
+  const best = (["valid", "stale", "failed", "needs-reauth"] as const).find((condition) => callers[condition] > 0);
   return { condition: best ?? "none", loads, failures, lastError: last, callers };
 }
 

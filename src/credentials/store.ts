@@ -13,16 +13,12 @@ import { createProbe, type StoreProbe } from "./probe.ts";
 import type { SecretReader } from "./server-credential.ts";
 import type { LocalReader } from "./sources.ts";
 import type { StoreState } from "./states.ts";
+import { StoreHealth, type WatchedTransport } from "./store-health.ts";
 import { TokenManager } from "./vault-auth.ts";
 import { KvReader, type KvRecord } from "./vault-kv.ts";
 import { createLogin } from "./vault-login.ts";
 import { encodePath } from "./vault-path.ts";
-import {
-  type ClientCertificate,
-  createVaultTransport,
-  type VaultTransport,
-  type VaultTransportOptions,
-} from "./vault-transport.ts";
+import { type ClientCertificate, createVaultTransport, type VaultTransportOptions } from "./vault-transport.ts";
 
 export interface StoreDeps {
   /** Of what the store's own login takes. */
@@ -40,7 +36,8 @@ const defaultStaleForMs = 2 * 3_600_000;
 export class Store {
   readonly #options: VaultOptions;
   readonly #deps: StoreDeps;
-  readonly #transport: VaultTransport;
+  readonly #transport: WatchedTransport;
+  readonly #health: StoreHealth;
   readonly #tokens: TokenManager;
   readonly #kv: KvReader;
   /** By `keyOf`, as the two after it. */
@@ -56,17 +53,22 @@ export class Store {
     const { reader, clock, random, logger } = deps;
     this.#options = options;
     this.#deps = deps;
-    const connect = (): VaultTransport => createVaultTransport(transportOptions(options, clock, reader));
-    const transport = connect();
-    this.#transport = transport;
+    const connection = transportOptions(options, clock, reader);
+    const health = new StoreHealth({ address: connection.address, clock, random, logger });
+    const connect = (): WatchedTransport => health.watch(createVaultTransport(connection));
+    this.#transport = connect();
+    this.#health = health;
+    // One login at a time, with pauses of its own: what is refused here need not be refused to reads with the token in hand.
+    const transport = this.#transport.aside();
+    const reconnect = (): WatchedTransport => connect().aside();
     this.#tokens = new TokenManager({
-      login: createLogin(options.auth, { transport, reconnect: connect, reader, logger }),
+      login: createLogin(options.auth, { transport, reconnect, reader, logger }),
       transport,
       clock,
       random,
       logger,
     });
-    this.#kv = new KvReader({ transport, tokens: this.#tokens, clock });
+    this.#kv = new KvReader({ transport: this.#transport, tokens: this.#tokens, clock });
   }
 
   /** Sources that name the same entry share one read. */
@@ -100,7 +102,8 @@ export class Store {
   openLease(request: LeaseRequest, logger: Logger): LeaseReader {
     const { clock, random } = this.#deps;
     const { ttlMs = defaultTtlMs, staleForMs = defaultStaleForMs } = this.#options;
-    const deps = { transport: this.#transport, tokens: this.#tokens, clock, random, logger, ttlMs, staleForMs };
+    const transport = this.#transport.part(request.policyPath);
+    const deps = { transport, tokens: this.#tokens, clock, random, logger, ttlMs, staleForMs };
     const lease = new LeaseReader(request, deps);
     this.#leases.push(lease);
     return lease;
@@ -144,9 +147,11 @@ export class Store {
   }
 
   state(): StoreState {
-    const { method } = this.#options.auth;
+    const { namespace, auth } = this.#options;
     const [reads, readFailures] = [this.#reads, this.#readFailures];
-    return { address: this.#transport.address, method, ...this.#tokens.life(), reads, readFailures };
+    const { address } = this.#transport;
+    const circuit = this.#health.state();
+    return { address, namespace, method: auth.method, circuit, ...this.#tokens.life(), reads, readFailures };
   }
 
   async checkAccess(): Promise<void> {

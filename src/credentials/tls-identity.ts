@@ -2,15 +2,17 @@
  * A TLS client certificate with its key, ready for use. Only OpenSSL's own object comes out of here: nobody else sees the
  * key, and no error or log line can quote it.
  */
-import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
+import { createPrivateKey, type KeyObject, type X509Certificate } from "node:crypto";
 import { createSecureContext, type SecureContext } from "node:tls";
-import type { Clock, Secret } from "../lib/index.ts";
+import { type Clock, readCertificates, type Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
 import { type AnySource, describeSource, type MtlsOptions } from "./options.ts";
 import { type Injection, type Shape, secretAt } from "./shapes.ts";
 
 export interface TlsIdentity {
   readonly context: SecureContext;
+  /** The same with these PEM certificates trusted besides. */
+  contextTrusting(ca: readonly string[]): SecureContext;
 }
 
 interface Pair {
@@ -22,7 +24,6 @@ interface Pair {
 
 /** Two files are not exchanged in one moment: for so long a pair that does not fit leaves the one before in use. */
 const tornMs = 10_000;
-const pemBlock = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g;
 
 /** The certificate as a shape without headers. It stays the same object while the texts that are read do. */
 export function mtlsShape(options: MtlsOptions, clock: Clock): Shape {
@@ -70,19 +71,17 @@ function makePair(texts: readonly string[], places: readonly string[]): Pair {
   try {
     const options = { cert: certText, key: keyText, minVersion: "TLSv1.2" } as const;
     const context = createSecureContext(ca === undefined ? options : { ...options, ca });
-    return { texts, injectable: { context }, certificate };
+    const contextTrusting: TlsIdentity["contextTrusting"] = (more) =>
+      createSecureContext({ ...options, ca: [...(ca ?? []), ...more] });
+    return { texts, injectable: { context, contextTrusting }, certificate };
   } catch {
     throw invalid(certPlace, "cannot be used by TLS", "issue a certificate with an RSA key of 2048 bits, or an EC key");
   }
 }
 
-function certificatesIn(text: string, place: string): X509Certificate[] {
-  try {
-    const found = (text.match(pemBlock) ?? []).map((block) => new X509Certificate(block));
-    if (found.length > 0) return found;
-  } catch {
-    // Said below.
-  }
+function certificatesIn(text: string, place: string): readonly X509Certificate[] {
+  const found = readCertificates(text);
+  if (found !== undefined) return found;
   throw invalid(place, "holds no certificate", "store it as PEM, its chain after it");
 }
 

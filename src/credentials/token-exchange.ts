@@ -36,6 +36,7 @@ interface Subject {
 
 export class TokenExchange {
   readonly place: string;
+  readonly ca: string | undefined;
   readonly sources: readonly Source[];
   readonly #options: TokenExchangeOptions;
   readonly #clock: Clock;
@@ -46,6 +47,7 @@ export class TokenExchange {
   constructor(options: TokenExchangeOptions, clock: Clock) {
     const { clientId, client, audience, resource, scope } = options;
     this.sources = typeof clientId === "string" ? [client.secret] : [client.secret, clientId];
+    this.ca = options.ca;
     this.#options = options;
     this.#clock = clock;
     this.#server = new ServerFinder(options.at, clock);
@@ -67,8 +69,8 @@ export class TokenExchange {
   /** Throws `caller-unfit` for a caller who did not come with an access token. */
   grantFor(caller: Caller | undefined): Grant {
     const subject = subjectOf(caller);
-    const { place, sources } = this;
-    return { place, sources, sendsSecret: true, obtain: (secrets, send) => this.#obtain(subject, secrets, send) };
+    const { place, ca, sources } = this;
+    return { place, ca, sources, sendsSecret: true, obtain: (secrets, send) => this.#obtain(subject, secrets, send) };
   }
 
   async #obtain(subject: Subject, secrets: readonly Secret[], send: SendRequest): Promise<IssuedToken> {
@@ -103,10 +105,11 @@ export class CallerExchange implements ServerCredential {
   /** `open` makes the credential out of a grant. Throws `caller-unfit` as `TokenExchange.grantFor`. */
   constructor(exchange: TokenExchange, caller: Caller, open: (grant: Grant) => ServerCredential) {
     subjectOf(caller);
-    const { place, sources } = exchange;
+    const { place, ca, sources } = exchange;
     const begin = (): Grant => exchange.grantFor(this.#caller);
     this.#inner = open({
       place,
+      ca,
       sources,
       sendsSecret: true,
       begin,

@@ -26,6 +26,8 @@ export interface IssuedToken {
 export interface Grant {
   /** Names the endpoint in messages. */
   readonly place: string;
+  /** A PEM file whose certificates are trusted there besides. */
+  readonly ca?: string | undefined;
   /** What is to be read, in the order in which `obtain` takes it. */
   readonly sources: readonly AnySource[];
   /** The first source is a secret that is sent as it stands. */
@@ -123,7 +125,7 @@ export class TokenReader implements SecretReader {
       text,
       lifeMs,
       isLast = false,
-    } = await this.#http.exchange(this.place, (send) => grant.obtain(secrets, send));
+    } = await this.#http.exchange(this.place, (send) => grant.obtain(secrets, send), { ca: grant.ca });
     return { secret: new Secret(text), lifeMs, isLast };
   }
 }

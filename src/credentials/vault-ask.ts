@@ -39,5 +39,5 @@ export async function askStore(
 }
 
 function isLostConnection(error: VaultFailure): boolean {
-  return error.kind === "unreachable" && /^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/.test(error.message);
+  return error.kind === "unreachable" && !error.isUnsent && /^(?:ECONNRESET|EPIPE|UND_ERR_SOCKET)$/.test(error.message);
 }

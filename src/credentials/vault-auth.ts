@@ -10,13 +10,13 @@ import type { Logger } from "../telemetry/index.ts";
 import { CredentialError } from "./errors.ts";
 import { LongTimer } from "./long-timer.ts";
 import { Failures, type StoreState } from "./states.ts";
+import type { WatchedTransport } from "./store-health.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 import { type Grant, renewedGrant, type VaultLogin } from "./vault-login.ts";
-import type { VaultTransport } from "./vault-transport.ts";
 
 export interface TokenManagerOptions {
   readonly login: VaultLogin;
-  readonly transport: VaultTransport;
+  readonly transport: WatchedTransport;
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;
@@ -47,6 +47,8 @@ const checkEveryMs = 30_000;
 const lookEveryMs = 1_000;
 const minRefreshMs = 500;
 const revokeDeadlineMs = 2_000;
+/** While the store is known to be down nothing is sent: it is looked soon whether that has ended, and no failure is counted. */
+const unsentPauseMs = 1_000;
 
 /** What the token has been through; `StoreState` says what the names mean. */
 export type TokenLife = Pick<
@@ -186,6 +188,8 @@ export class TokenManager {
   }
 
   #begin(): Promise<Secret> {
+    const { blocked, address } = this.#options.transport;
+    if (blocked !== undefined) return Promise.reject(explainFailure(blocked, address));
     const epoch = this.#epoch + 1;
     const startedAt = this.#options.clock.now();
     const done = this.#logIn().then(
@@ -220,6 +224,10 @@ export class TokenManager {
   #failLogin(error: unknown): void {
     const { transport, clock, logger } = this.#options;
     const failure = explainFailure(error, transport.address);
+    if (failure.isUnsent) {
+      this.#enter({ kind: "failed", error: failure, retryAt: clock.now() + unsentPauseMs });
+      return;
+    }
     this.#loginFailures += 1;
     this.#failures.note(failure, clock.now());
     const waitMs = Math.max(1_000, failure.retryAfterMs ?? 0, this.#backoff.nextMs());
@@ -301,6 +309,11 @@ export class TokenManager {
   /** The token in hand is used to its end; only then does a failure reach callers. */
   #failRefresh(error: unknown, state: Valid): void {
     const { transport, clock, logger } = this.#options;
+    const failure = explainFailure(error, transport.address);
+    if (failure.isUnsent) {
+      this.#await(state, unsentPauseMs);
+      return;
+    }
     if (state.next === "renew") this.#renewalFailures += 1;
     else this.#loginFailures += 1;
     if (state.next === "renew" && endsRenewal(error)) {
@@ -309,7 +322,6 @@ export class TokenManager {
       this.#refresh();
       return;
     }
-    const failure = explainFailure(error, transport.address);
     this.#failures.note(failure, clock.now());
     const waitMs = Math.max(1_000, failure.retryAfterMs ?? 0, this.#backoff.nextMs());
     logger.warn("store token not renewed", {
@@ -319,6 +331,10 @@ export class TokenManager {
       cure: failure.cure,
       waitMs,
     });
+    this.#await(state, waitMs);
+  }
+
+  #await(state: Valid, waitMs: number): void {
     if (this.#hasExpired(state)) this.#enter({ kind: "none" });
     else this.#timer.set(waitMs, () => this.#refresh());
   }

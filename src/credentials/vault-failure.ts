@@ -1,7 +1,13 @@
 import { CredentialError } from "./errors.ts";
 
 /** What the store's words told us, where only they tell; the words themselves are not kept. */
-export type VaultHint = "kv-v2-path" | "no-mount" | "version-deleted" | "version-destroyed" | "cas-mismatch";
+export type VaultHint =
+  | "kv-v2-path"
+  | "no-mount"
+  | "version-deleted"
+  | "version-destroyed"
+  | "cas-mismatch"
+  | "namespace-sealed";
 
 export type VaultFailureKind = "unreachable" | "timeout" | "aborted" | "bad-answer" | "status";
 
@@ -12,6 +18,8 @@ export class VaultFailure extends Error {
   readonly status: number | undefined;
   readonly retryAfterMs: number | undefined;
   readonly hint: VaultHint | undefined;
+  /** What an earlier request met: this one was not made. */
+  readonly isUnsent: boolean;
 
   constructor(
     kind: VaultFailureKind,
@@ -21,6 +29,7 @@ export class VaultFailure extends Error {
       readonly status?: number;
       readonly retryAfterMs?: number | undefined;
       readonly hint?: VaultHint | undefined;
+      readonly isUnsent?: boolean;
     } = {},
   ) {
     super(message);
@@ -28,6 +37,13 @@ export class VaultFailure extends Error {
     this.status = answer.status;
     this.retryAfterMs = answer.retryAfterMs;
     this.hint = answer.hint;
+    this.isUnsent = answer.isUnsent === true;
+  }
+
+  /** For a request that was not made because of this one. What it was told to wait is over or not, but not begun anew. */
+  asUnsent(): VaultFailure {
+    const { kind, message, status, hint } = this;
+    return new VaultFailure(kind, message, { ...(status === undefined ? {} : { status }), hint, isUnsent: true });
   }
 }
 
@@ -37,6 +53,13 @@ export function explainFailure(failure: unknown, address: string): CredentialErr
   if (!(failure instanceof VaultFailure)) {
     return new CredentialError("store-failing", "asking the store failed unexpectedly", "report this as a defect");
   }
+  const error = explain(failure, address);
+  if (!failure.isUnsent) return error;
+  const { code, message, cure, status } = error;
+  return new CredentialError(code, `${message}; not asked again yet`, cure, { status, isUnsent: true });
+}
+
+function explain(failure: VaultFailure, address: string): CredentialError {
   switch (failure.kind) {
     case "unreachable":
       return new CredentialError(
@@ -99,6 +122,14 @@ function explainStatus(failure: VaultFailure, address: string): CredentialError 
         answer,
       );
     case 503:
+      if (failure.hint === "namespace-sealed") {
+        return new CredentialError(
+          "store-sealed",
+          `${at} answers, but the namespace is sealed`,
+          "unseal that namespace (`bao namespace unseal`): vault.namespace, or the one that the mount begins with",
+          answer,
+        );
+      }
       return new CredentialError(
         "store-sealed",
         `${at} is sealed or in maintenance`,

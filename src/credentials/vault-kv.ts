@@ -1,10 +1,11 @@
 import { type Clock, Secret } from "../lib/index.ts";
 import { CredentialError } from "./errors.ts";
+import type { WatchedTransport } from "./store-health.ts";
 import { askStore } from "./vault-ask.ts";
 import type { TokenManager } from "./vault-auth.ts";
 import { explainFailure, VaultFailure } from "./vault-failure.ts";
 import { encodePath } from "./vault-path.ts";
-import { asObject, type VaultAnswer, type VaultTransport } from "./vault-transport.ts";
+import { asObject, type VaultAnswer } from "./vault-transport.ts";
 
 /** One entry of a KV engine, in one version. The fields stay inside; what comes out is wrapped. */
 export class KvRecord {
@@ -41,7 +42,7 @@ export class KvRecord {
 }
 
 export interface KvReaderOptions {
-  readonly transport: VaultTransport;
+  readonly transport: WatchedTransport;
   readonly tokens: TokenManager;
   readonly clock: Clock;
 }
@@ -57,25 +58,30 @@ export class KvReader {
 
   /** The entry at `path` in `mount`, in its latest version. Rejects with `CredentialError`. */
   async read(mount: string, path: string): Promise<KvRecord> {
-    return await this.#readWith(mount, path, recordOf);
+    return await this.#readWith(mount, path, recordOf, this.#transportTo(mount));
   }
 
-  /** The same, to be written back: a mount of version 1 is refused. */
-  async readVersion(mount: string, path: string): Promise<KvVersioned> {
-    return await this.#readWith(mount, path, versionedOf);
+  /** The same, to be written back: a mount of version 1 is refused. `insists`: also while the store is known to be down. */
+  async readVersion(mount: string, path: string, insists: boolean): Promise<KvVersioned> {
+    const transport = this.#transportTo(mount);
+    return await this.#readWith(mount, path, versionedOf, insists ? transport.insistent() : transport);
   }
 
-  async #readWith<T>(mount: string, path: string, convert: Convert<T>): Promise<T> {
+  #transportTo(mount: string): WatchedTransport {
+    return this.#options.transport.part(folderOf(mount));
+  }
+
+  async #readWith<T>(mount: string, path: string, convert: Convert<T>, transport: WatchedTransport): Promise<T> {
     const place = await this.place(mount, path);
     try {
-      return convert(await this.#fetch(place), place);
+      return convert(await this.#fetch(place, transport), place);
     } catch (error) {
-      if (!isMisplaced(error)) throw explainFailure(error, this.#options.transport.address);
+      if (!isMisplaced(error)) throw explainFailure(error, transport.address);
       const info = await this.#mountOf(place);
       const version = versionOf(info, mount);
       if (version === undefined || version === place.version) throw place.explain(error, info);
       this.#versions.set(mount, version);
-      return await this.#readAs(new KvPlace(mount, path, version), info, convert);
+      return await this.#readAs(new KvPlace(mount, path, version), info, convert, transport);
     }
   }
 
@@ -94,17 +100,24 @@ export class KvReader {
   }
 
   /** The mount is of another version than it was, or than we took it for. */
-  async #readAs<T>(place: KvPlace, info: MountInfo | undefined, convert: Convert<T>): Promise<T> {
+  async #readAs<T>(
+    place: KvPlace,
+    info: MountInfo | undefined,
+    convert: Convert<T>,
+    transport: WatchedTransport,
+  ): Promise<T> {
     try {
-      return convert(await this.#fetch(place), place);
+      return convert(await this.#fetch(place, transport), place);
     } catch (error) {
       if (isMisplaced(error)) throw place.explain(error, info);
-      throw explainFailure(error, this.#options.transport.address);
+      throw explainFailure(error, transport.address);
     }
   }
 
-  async #fetch(place: KvPlace): Promise<VaultAnswer> {
-    return (await askStore(this.#options, (transport, token) => transport.read(place.apiPath, token))).answer;
+  async #fetch(place: KvPlace, transport: WatchedTransport): Promise<VaultAnswer> {
+    const { tokens, clock } = this.#options;
+    const deps = { transport, tokens, clock };
+    return (await askStore(deps, (_, token) => transport.read(place.apiPath, token))).answer;
   }
 
   /** What the store itself says of the mount; undefined when it does not tell. */
@@ -145,6 +158,11 @@ interface MountInfo {
 
 function versionOf(info: MountInfo | undefined, mount: string): KvVersion | undefined {
   return info?.path === mount && info.version !== "other" ? info.version : undefined;
+}
+
+/** What `mount` begins with: it may be another namespace. */
+export function folderOf(mount: string): string {
+  return mount.slice(0, Math.max(0, mount.lastIndexOf("/")));
 }
 
 function isMisplaced(error: unknown): error is VaultFailure {

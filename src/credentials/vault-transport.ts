@@ -232,6 +232,7 @@ function hintOf(body: VaultAnswer): VaultHint | undefined {
   const errors = body?.["errors"];
   const said = Array.isArray(errors) ? String(errors[0]) : "";
   if (said.startsWith("no handler for route")) return "no-mount";
+  if (said === "namespace is sealed") return "namespace-sealed";
   if (said.startsWith("check-and-set parameter did not match")) return "cas-mismatch";
   const metadata = asObject(asObject(body?.["data"])?.["metadata"]);
   if (metadata?.["destroyed"] === true) return "version-destroyed";

@@ -81,6 +81,10 @@ export class WrappedSecretId {
       answer = await this.#deps.transport.write("sys/wrapping/unwrap", {}, wrapping);
     } catch (error) {
       if (isRefusal(error)) throw this.#alarm("was unwrapped by somebody else in this moment", error.status);
+      if (error instanceof VaultFailure && error.isUnsent) {
+        this.#last = undefined;
+        throw explainFailure(error, this.#deps.transport.address);
+      }
       throw this.#refused("was used up, but the answer did not arrive", undefined);
     }
     const secretId = asObject(answer?.["data"])?.["secret_id"];

@@ -24,6 +24,8 @@ export interface AgentsOptions {
     readonly requiredScopes?: readonly string[] | undefined;
     readonly clientIds?: readonly string[] | undefined;
     readonly jwks?: JwksSource | undefined;
+    /** A PEM file whose certificates are trusted where the keys are fetched; read for each new connection. */
+    readonly ca?: string | undefined;
     readonly requireTyp?: boolean | undefined;
   }[];
 }

@@ -1,4 +1,5 @@
 import type { Caller } from "../credentials/index.ts";
+import type { UpstreamRequest } from "../upstream/index.ts";
 import type { GatewayServer, Injected } from "./context.ts";
 
 const firstByteMs = 10_000;
@@ -22,7 +23,7 @@ export function refuseAsk(
   if (sessionId !== undefined) headers.push("mcp-session-id", sessionId);
   if (protocolVersion !== undefined) headers.push("mcp-protocol-version", protocolVersion);
   const send = ({ headers: credential, tls }: Injected): void => {
-    const request = { method: "POST", headers: [...headers, ...credential], body, firstByteMs, tls } as const;
+    const request: UpstreamRequest = { method: "POST", headers: [...headers, ...credential], body, firstByteMs, tls };
     const call = server.upstream.request(request, {
       // What comes of a refusal is nobody's concern, and its answer might never end.
       onHead: () => call.abort(),

@@ -1,4 +1,5 @@
 import { type Clock, formatPosition, type Timer } from "../lib/index.ts";
+import type { Subject } from "../mcp/index.ts";
 import type { Decision } from "../policy/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { type LineTarget, LineWriter } from "./line-writer.ts";
@@ -27,8 +28,26 @@ export interface AuditSubject {
   readonly verb: string;
   /** JSON-RPC method; undefined for GET, DELETE, posted responses and what could not be read. */
   readonly method: string | undefined;
-  /** Tool, prompt, URI or template; undefined where there is none. */
+  /** See `nameOfSubject`. */
   readonly name: string | undefined;
+}
+
+/** What records call the thing that is asked for: tool, prompt, URI or template; undefined where there is none. */
+export function nameOfSubject(subject: Subject): string | undefined {
+  switch (subject.kind) {
+    case "tool":
+    case "prompt":
+      return subject.name;
+    case "resource":
+      return subject.uris.filter((uri) => uri !== undefined).join(" ");
+    case "template":
+      return subject.uriTemplate;
+    case "client":
+      return subject.ask;
+    case "open":
+    case "unknown":
+      return undefined;
+  }
 }
 
 /** An `AuditSubject` as it stands in records. */

@@ -5,9 +5,10 @@ import type { Open, Principal, Reset, ResetCode, StreamSink, TunnelStream } from
 import type { UpstreamCall } from "../upstream/index.ts";
 import type { AgentHeaders } from "./agent-headers.ts";
 import type { AgentVerdict } from "./agent-verifier.ts";
-import type { AuditText, AuditWaiter, Refused } from "./audit.ts";
+import { type AuditText, type AuditWaiter, nameOfSubject, type Refused } from "./audit.ts";
 import { type AwaitedBody, maxBodyMs } from "./body-watch.ts";
 import type { GatewayServer, Injected, PipelineContext } from "./context.ts";
+import { type CredentialSeeker, findAnother } from "./credential-retry.ts";
 import { addressee, authoriseStream, type Judged, judge, readHeaders, unexpectedBody } from "./pipeline.ts";
 import { Reply } from "./reply.ts";
 import { type AnswerOwner, UpstreamAnswer } from "./upstream-answer.ts";
@@ -35,7 +36,7 @@ const refusals = {
   EXPIRED: "the request did not come in time",
 } as const;
 
-export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBody {
+export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, CredentialSeeker, AwaitedBody {
   readonly #ctx: PipelineContext;
   #open: Open;
   readonly #stream: TunnelStream;
@@ -210,7 +211,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
       server: this.#open.server,
       verb: this.#open.method,
       method: message?.method,
-      name: subject === undefined ? undefined : nameOf(subject),
+      name: subject === undefined ? undefined : nameOfSubject(subject),
     });
     this.#ctx.audit.decision(this.#subject, decision, this);
   }
@@ -258,11 +259,14 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     this.#injected = injected;
     const { upstreamId } = judged.session;
     if (judged.askId !== undefined) this.#ctx.sessions.dropAsk(judged.session.key, judged.askId);
-    const session = upstreamId === undefined ? [] : ["mcp-session-id", upstreamId];
     const { method } = this.#open;
     const body = this.#body;
     const { tls } = injected;
-    const request = { method, headers: [...headers.forward, ...session, ...injected.headers], body, firstByteMs, tls };
+    const sent =
+      upstreamId === undefined
+        ? [...headers.forward, ...injected.headers]
+        : [...headers.forward, "mcp-session-id", upstreamId, ...injected.headers];
+    const request = { method, headers: sent, body, firstByteMs, tls };
     const { protocolVersion } = headers;
     const validUntil = this.#validUntil;
     this.#answer = new UpstreamAnswer(this.#ctx, {
@@ -284,7 +288,7 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     this.#finish(end);
   }
 
-  /** The secret may have been rotated: it is read anew, once for all calls that meet this together, and tried once more. */
+  /** The secret may have been rotated: the call is made once more, with another one. */
   onCredentialRefused(): boolean {
     const { credential } = this.#server ?? {};
     const failed = this.#injected;
@@ -292,30 +296,18 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     this.#isRetried = true;
     this.#state = "injecting";
     this.#call?.abort();
-    const giveUp = (): void => {
-      if (this.#state === "injecting") this.#answer?.refuseCredential();
-    };
-    try {
-      const found = credential.refresh(failed, this.#caller);
-      if (found instanceof Promise) found.then((next) => this.#retry(failed, next)).catch(giveUp);
-      else this.#retry(failed, found);
-    } catch {
-      giveUp();
-    }
+    findAnother(credential, failed, this.#caller, this);
     return true;
   }
 
-  #retry(failed: Injected, next: Injected): void {
+  onAnother(next: Injected): void {
     if (this.#state !== "injecting") return;
-    const isSame =
-      next.tls === failed.tls &&
-      next.headers.length === failed.headers.length &&
-      next.headers.every((x, i) => x === failed.headers[i]);
-    if (isSame) this.#answer?.refuseCredential();
-    else {
-      if (this.#server !== undefined) this.#server.calls.retries += 1;
-      this.#forward(next);
-    }
+    if (this.#server !== undefined) this.#server.calls.retries += 1;
+    this.#forward(next);
+  }
+
+  onNoOther(): void {
+    if (this.#state === "injecting") this.#answer?.refuseCredential();
   }
 
   /** An answer of ours instead of the upstream's. */
@@ -385,23 +377,5 @@ export class Exchange implements StreamSink, AuditWaiter, AnswerOwner, AwaitedBo
     const { status, by } = this.#reply;
     const call = { decision: this.#judged?.decision, end, status, by, lacksCredential: this.#lacksCredential };
     (this.#server?.calls ?? this.#ctx.unknownServer).add(call, durationMs, this.#open.method === "POST");
-  }
-}
-
-/** What the record calls the thing that was asked for. */
-function nameOf(subject: Judged["subject"]): string | undefined {
-  switch (subject.kind) {
-    case "tool":
-    case "prompt":
-      return subject.name;
-    case "resource":
-      return subject.uris.filter((uri) => uri !== undefined).join(" ");
-    case "template":
-      return subject.uriTemplate;
-    case "client":
-      return subject.ask;
-    case "open":
-    case "unknown":
-      return undefined;
   }
 }

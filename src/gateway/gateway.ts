@@ -179,7 +179,7 @@ function openUpstream(server: ServerOptions, options: GatewayOptions, deps: Gate
   const idleMs = server.timeouts?.idleMs ?? options.timeouts?.idleMs;
   return createUpstream({
     url: server.url,
-    ...(server.ca === undefined ? {} : { ca: server.ca }),
+    caFile: server.ca,
     timeouts: {
       ...(firstByteMs === undefined ? {} : { firstByteMs }),
       ...(idleMs === undefined ? {} : { idleMs }),

@@ -6,3 +6,4 @@ export type { LineTarget } from "./line-writer.ts";
 export { gatewayMetrics } from "./metrics.ts";
 export type { GatewayOptions, ServerOptions, TimeoutOptions } from "./options.ts";
 export type { SupervisorStatus } from "./supervisor.ts";
+export { upstreamCure } from "./upstream-cures.ts";

@@ -16,6 +16,14 @@ export interface LineWaiter {
 
 export type LineTarget = { readonly file: string } | { readonly fd: number };
 
+/** The lines of one write, which all go to one descriptor: a rotation in between tears none of them apart. */
+interface Group {
+  readonly fd: number;
+  readonly bytes: Buffer;
+  offset: number;
+  readonly waiters: readonly LineWaiter[];
+}
+
 const retryMs = 5;
 const newline = 0x0a;
 
@@ -30,10 +38,11 @@ export class LineWriter {
   #lines = "";
   #waiters: LineWaiter[] = [];
   #isScheduled = false;
-  /** The group now being written. */
-  #writing: { readonly bytes: Buffer; offset: number; readonly waiters: readonly LineWaiter[] } | undefined;
-  /** A write has not come back: another one would hold another of the few threads that all of Node's I/O shares. */
-  #isInKernel = false;
+  #writing: Group | undefined;
+  /** Of a write that has not come back: another one would hold another of the few threads that all of Node's I/O shares. */
+  #fdInKernel: number | undefined;
+  /** Descriptors of ours that no new line is written to, and that still have to be closed. */
+  readonly #retired = new Set<number>();
   #timer: Timer | undefined;
   /** A write broke off within a line: the next one begins on a line of its own. */
   #isTorn = false;
@@ -71,10 +80,11 @@ export class LineWriter {
 
   /** Opens the file anew, for log rotation. A descriptor stays as it is. Throws like the constructor; the old file then stays in use. */
   reopen(): void {
-    if (!("file" in this.#target)) return;
+    if (this.#isClosed || !("file" in this.#target)) return;
     const old = this.#fd;
     this.#fd = this.#open();
-    close(old, () => undefined);
+    this.#retired.add(old);
+    this.#closeRetired();
   }
 
   /** Resolves when everything was written or given up; nothing is taken after that. */
@@ -84,7 +94,17 @@ export class LineWriter {
     }
     if (this.#isClosed) return;
     this.#isClosed = true;
-    if ("file" in this.#target) close(this.#fd, () => undefined);
+    if ("file" in this.#target) this.#retired.add(this.#fd);
+    this.#closeRetired();
+  }
+
+  /** A closed descriptor's number may be another file's a moment later: none is closed that a write can still be using. */
+  #closeRetired(): void {
+    for (const fd of this.#retired) {
+      if (fd === this.#fdInKernel || fd === this.#writing?.fd) continue;
+      this.#retired.delete(fd);
+      close(fd, () => undefined);
+    }
   }
 
   #open(): number {
@@ -105,11 +125,11 @@ export class LineWriter {
     this.#isScheduled = false;
     if (this.#writing !== undefined || this.#lines === "") return;
     const text = this.#isTorn ? `\n${this.#lines}` : this.#lines;
-    this.#writing = { bytes: Buffer.from(text, "utf8"), offset: 0, waiters: this.#waiters };
+    this.#writing = { fd: this.#fd, bytes: Buffer.from(text, "utf8"), offset: 0, waiters: this.#waiters };
     this.#lines = "";
     this.#waiters = [];
     if (this.#isRegularFile) this.#writeSync();
-    else if (this.#isInKernel) this.#settle("BLOCKED");
+    else if (this.#fdInKernel !== undefined) this.#settle("BLOCKED");
     else this.#writeAsync();
   }
 
@@ -117,7 +137,7 @@ export class LineWriter {
     const group = this.#writing;
     if (group === undefined) return;
     try {
-      while (group.offset < group.bytes.length) group.offset += writeSync(this.#fd, group.bytes, group.offset);
+      while (group.offset < group.bytes.length) group.offset += writeSync(group.fd, group.bytes, group.offset);
       this.#settle(undefined);
     } catch (error) {
       this.#settle(codeOf(error));
@@ -128,12 +148,16 @@ export class LineWriter {
     this.#timer ??= this.#clock.after(this.#writeTimeoutMs, () => this.#settle("TIMEOUT"));
     const group = this.#writing;
     if (group === undefined) return;
-    this.#isInKernel = true;
-    write(this.#fd, group.bytes, group.offset, group.bytes.length - group.offset, null, (error, written) => {
-      this.#isInKernel = false;
+    this.#fdInKernel = group.fd;
+    write(group.fd, group.bytes, group.offset, group.bytes.length - group.offset, null, (error, written) => {
+      this.#fdInKernel = undefined;
       if (error === null) group.offset += written;
       // After a timeout the group was given up, though its bytes have left now.
-      if (this.#writing !== group) return this.#noteTear(group);
+      if (this.#writing !== group) {
+        this.#noteTear(group);
+        this.#closeRetired();
+        return;
+      }
       if (error !== null && error.code !== "EAGAIN") return this.#settle(error.code ?? "unknown");
       if (group.offset >= group.bytes.length) this.#settle(undefined);
       else if (error === null) this.#writeAsync();
@@ -148,13 +172,14 @@ export class LineWriter {
     this.#timer?.cancel();
     this.#timer = undefined;
     this.#noteTear(group);
+    if (this.#retired.size > 0) this.#closeRetired();
     if (problem !== undefined) this.#onProblem(problem);
     for (const waiter of group.waiters) waiter.onWritten(problem === undefined);
     if (this.#lines !== "") this.#schedule();
     else for (const resolve of this.#idle.splice(0)) resolve();
   }
 
-  #noteTear(group: { readonly bytes: Buffer; readonly offset: number }): void {
+  #noteTear(group: Group): void {
     if (group.offset > 0) this.#isTorn = group.bytes[group.offset - 1] !== newline;
   }
 }

@@ -36,8 +36,8 @@ export interface GatewayOptions {
 
 export interface ServerOptions {
   readonly url: string;
-  /** PEM certificates trusted beside the system's roots. */
-  readonly ca?: readonly string[] | undefined;
+  /** A PEM file whose certificates are trusted beside the system's roots; read for each new connection. */
+  readonly ca?: string | undefined;
   /** Instead of those for all servers. */
   readonly timeouts?: TimeoutOptions | undefined;
   /** What becomes of an answer that holds the credential; default `redact`. */

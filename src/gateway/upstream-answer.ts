@@ -1,5 +1,5 @@
 import type { Caller } from "../credentials/index.ts";
-import type { RawHeaders, Timer } from "../lib/index.ts";
+import type { RawHeaders } from "../lib/index.ts";
 import {
   type AgentErrorKind,
   type AnswerTo,
@@ -7,23 +7,23 @@ import {
   agentErrors,
   type ClientKind,
   errorAnswer,
-  idKeyOf,
   type ListKind,
-  rpcCodes,
 } from "../mcp/index.ts";
-import type { Open, ResetCode } from "../tunnel/index.ts";
+import type { Open } from "../tunnel/index.ts";
 import type { UpstreamCall, UpstreamError, UpstreamSink } from "../upstream/index.ts";
 import { AnswerFilter } from "./answer-filter.ts";
 import { type AnswerHeaders, readAnswerHeaders } from "./answer-headers.ts";
+import { failedAnswer, isSuccess, replacedAnswer, resetCodeOf } from "./answer-replacement.ts";
 import { type AnswerScrubber, reflectedReason } from "./answer-scrubber.ts";
 import type { AnswerFailure, AnswerHooks, AnswerJudge } from "./answer-types.ts";
 import { refuseAsk } from "./ask-refusal.ts";
+import { CarriedAsks } from "./carried-asks.ts";
 import type { GatewayServer, Injected, PipelineContext } from "./context.ts";
-import { maxAsksPerSession } from "./mcp-sessions.ts";
 import { addressee, type Judged } from "./pipeline.ts";
 import type { Reply } from "./reply.ts";
 import { shownLocation } from "./shown-location.ts";
-import { upstreamCures } from "./upstream-cures.ts";
+import { type EndedStream, type Ending, StreamEnd } from "./stream-end.ts";
+import { upstreamCure } from "./upstream-cures.ts";
 
 /**
  * The upstream's answer on its way to the agent: what never passes is replaced here (challenges, redirects, bodies that
@@ -37,25 +37,6 @@ import { upstreamCures } from "./upstream-cures.ts";
 const maxAskRefusals = 64;
 /** How many dropped messages of one exchange are logged. */
 const maxLoggedDrops = 10;
-/** How long an event may still take once its stream is to end. */
-const lastEventMs = 10_000;
-const maxTimerMs = 2 ** 31 - 1;
-
-interface Ending {
-  /** In the audit record. */
-  readonly end: string;
-  readonly code: number;
-  readonly message: string;
-}
-
-const endings: Readonly<Record<"expired" | "draining", Ending>> = {
-  expired: { end: "TOKEN_EXPIRED", code: rpcCodes.forbidden, message: "Token expired" },
-  draining: {
-    end: "DRAINING",
-    code: rpcCodes.overloaded,
-    message: "The gateway is shutting down, open the stream again",
-  },
-};
 
 export interface AnswerOwner {
   /** The reply has ended; `end` is `complete` or what broke it. */
@@ -81,7 +62,7 @@ export interface AnswerTask {
   readonly owner: AnswerOwner;
 }
 
-export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
+export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge, EndedStream {
   readonly #ctx: PipelineContext;
   readonly #task: AnswerTask;
   readonly #server: GatewayServer;
@@ -96,16 +77,13 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   #headers: AnswerHeaders | undefined;
   #sessionId: string | undefined;
   #filter: AnswerFilter | undefined;
-  /** Ids of server requests that this answer carried. */
-  #asks: Set<string> | undefined;
+  #asks: CarriedAsks | undefined;
   #refusalCount = 0;
   #dropCount = 0;
   #closeDelimited = false;
   #isReported = false;
-  /** Counts to the end of the agent's token. */
-  #expiry: Timer | undefined;
-  /** Why the event stream ends at the next place between two events. */
-  #ending: Ending | undefined;
+  /** Of an event stream that may have to be ended from here. */
+  #streamEnd: StreamEnd | undefined;
 
   constructor(ctx: PipelineContext, task: AnswerTask) {
     this.#ctx = ctx;
@@ -129,9 +107,9 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   /** The agent is gone; the owner ends the rest. */
   abandon(): void {
     this.#isOver = true;
-    this.#expiry?.cancel();
+    this.#streamEnd?.cancel();
     this.#filter?.abandon();
-    this.#releaseAsks(false);
+    this.#asks?.release(false);
   }
 
   onHead(status: number, raw: RawHeaders): void {
@@ -141,8 +119,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     this.#headers = headers;
     if (headers === undefined) this.#refuse("a header repeats in the answer", "check what stands before the server");
     else if (this.#refuseHead(status, headers)) return;
-    else if (this.#scrubber?.admitsHeaders([...headers.forward, headers.sessionId ?? ""]) === false)
-      this.#refuse(reflectedReason, undefined);
+    else if (this.#scrubber?.admitsHeaders(shownOf(headers)) === false) this.#refuse(reflectedReason, undefined);
     else if (!this.#sealSession(headers.sessionId)) this.#refuse("session id that cannot be passed on", undefined);
     else if (headers.body === "other") this.#replace();
     // Without a content type there should be no body: what comes all the same is no JSON.
@@ -153,7 +130,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     if (this.#isOver) return;
     if (this.#headers?.body === "none") this.#replace();
     else this.#filter?.push(chunk);
-    if (this.#ending !== undefined && this.#filter?.isAtBoundary === true) this.#endNow(this.#ending);
+    this.#streamEnd?.onData();
   }
 
   onEnd(closeDelimited: boolean): void {
@@ -165,7 +142,8 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
 
   onError(error: UpstreamError): void {
     if (this.#isOver || this.#hasAnotherCertificate(error)) return;
-    this.#warn(error.code, error.detail, upstreamCures[error.code]);
+    const hasCertificate = this.#task.injected.tls !== undefined;
+    this.#warn(error.code, error.detail, upstreamCure(error, this.#server.name, hasCertificate));
     this.#isReported = true;
     const isLate = error.code === "first-byte" || error.code === "idle" || error.code === "stalled";
     const kind = isLate ? "upstreamTimeout" : "upstreamFailed";
@@ -199,13 +177,11 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     const headers = this.#headers?.forward ?? [];
     headers.push("x-content-type-options", "nosniff");
     if (this.#sessionId !== undefined) headers.push("mcp-session-id", this.#sessionId);
-    const idText = this.#judged.message?.kind === "request" ? this.#judged.message.idText : undefined;
-    this.#reply.head({
-      status: this.#status,
-      headers,
-      by: "upstream",
-      ...(idText === undefined ? {} : { rpcId: idText }),
-    });
+    const status = this.#status;
+    const rpcId = this.#requestIdText();
+    this.#reply.head(
+      rpcId === undefined ? { status, headers, by: "upstream" } : { status, headers, by: "upstream", rpcId },
+    );
   }
 
   emit(bytes: Buffer): void {
@@ -221,35 +197,22 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   fail(failure: AnswerFailure): void {
     if (this.#isOver) return;
     if (!this.#isReported) this.#warn("answer", failure.reason, undefined);
-    const end = endOf(failure.code);
+    const end = resetCodeOf(failure.code);
     if (failure.ending === "http") {
-      this.#reply.answer(
-        errorAnswer({
-          status: this.#errorStatus(failure.code),
-          code: failure.code,
-          message: failure.message,
-          ...this.#to(),
-        }),
-      );
+      this.#reply.answer(failedAnswer(this.#status, failure, this.#to()));
     } else if (failure.ending === "cut") {
       this.#reply.reset(end, failure.message);
     } else {
       this.#reply.end(false);
     }
-    this.#over(this.#ending?.end ?? end, false);
+    this.#over(this.#streamEnd?.ending?.end ?? end, false);
   }
 
   onAsk(idText: string, _method: string): void {
-    const id = idKeyOf(idText);
-    if (this.#ctx.sessions.ask(this.#askSession(), id)) {
-      this.#asks ??= new Set();
-      this.#asks.add(id);
-      // The session remembers no more than this either, and the oldest is forgotten first.
-      const [oldest] = this.#asks;
-      if (this.#asks.size > maxAsksPerSession && oldest !== undefined) this.#asks.delete(oldest);
-    } else {
-      this.onDrop("too many requests of the server are pending");
-    }
+    // The agent will post its answer in the session that this very answer opens, if it does.
+    const { session } = this.#judged;
+    this.#asks ??= new CarriedAsks(this.#ctx.sessions, session.sealedId ?? this.#sessionId ?? session.key);
+    if (!this.#asks.add(idText)) this.onDrop("too many requests of the server are pending");
   }
 
   onAskRefused(idText: string, _method: string): void {
@@ -284,13 +247,8 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   }
 
   #startFilter(headers: AnswerHeaders): void {
-    const { message, era } = this.#judged;
     this.#filter = new AnswerFilter({
-      exchange: {
-        method: this.#open.method,
-        idText: message?.kind === "request" ? message.idText : undefined,
-        era,
-      },
+      exchange: { method: this.#open.method, idText: this.#requestIdText(), era: this.#judged.era },
       status: this.#status,
       isEventStream: headers.body === "events",
       judge: this,
@@ -299,41 +257,31 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
       scrubber: this.#scrubber,
     });
     this.#filter.start();
-    if (headers.body === "events") this.#countDown();
-  }
-
-  /** No stream outlives the token that it was opened with (DESIGN 5, agent identity). */
-  #countDown(): void {
     const { validUntil } = this.#task;
-    if (validUntil === undefined || this.#isOver) return;
-    const { clock } = this.#ctx;
-    const leftMs = Math.max(0, validUntil - clock.wall());
-    this.#expiry = clock.after(Math.min(leftMs, maxTimerMs), () => {
-      if (leftMs > maxTimerMs) this.#countDown();
-      else this.#endSoon(endings.expired);
-    });
+    if (headers.body === "events" && validUntil !== undefined && !this.#isOver) this.#endable().expireAt(validUntil);
   }
 
   /** The gateway stops: a stream that would never end by itself makes room; the answer to a call may still come. */
   leave(): void {
     const hasNoEnd = this.#judged.message === undefined || this.#judged.message.method === "subscriptions/listen";
-    if (hasNoEnd && this.#headers?.body === "events") this.#endSoon(endings.draining);
+    if (hasNoEnd && this.#headers?.body === "events" && !this.#isOver) this.#endable().drain();
   }
 
-  #endSoon(ending: Ending): void {
-    if (this.#isOver || this.#ending !== undefined) return;
-    this.#ending = ending;
-    this.#expiry?.cancel();
-    if (this.#filter?.isAtBoundary === true) this.#endNow(ending);
-    else this.#expiry = this.#ctx.clock.after(lastEventMs, () => this.#endNow(ending));
+  #endable(): StreamEnd {
+    this.#streamEnd ??= new StreamEnd(this.#ctx.clock, this);
+    return this.#streamEnd;
   }
 
-  #endNow(ending: Ending): void {
+  get isAtBoundary(): boolean {
+    return this.#filter?.isAtBoundary === true;
+  }
+
+  endNow({ end, code, message }: Ending): void {
     if (this.#isOver) return;
-    const { requestId } = this.#open;
     this.#isReported = true;
-    this.#ctx.logger.info("event stream ends", { server: this.#server.name, requestId, reason: ending.end });
-    this.#filter?.fail(ending.code, ending.message);
+    const { requestId } = this.#open;
+    this.#ctx.logger.info("event stream ends", { server: this.#server.name, requestId, reason: end });
+    this.#filter?.fail(code, message);
   }
 
   /** True unless the upstream's session id cannot be shown to the agent. */
@@ -345,11 +293,6 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
         ? session.sealedId
         : this.#ctx.sessionIds.seal(this.#server.name, this.#open.principal.id, upstreamId);
     return this.#sessionId !== undefined;
-  }
-
-  /** The session whose agent will post the answer: the one that this very answer opens, if it does. */
-  #askSession(): string {
-    return this.#judged.session.sealedId ?? this.#sessionId ?? this.#judged.session.key;
   }
 
   #forgetEndedSession(): void {
@@ -368,14 +311,9 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   /** A body that must not pass, or none where an error needs one: the status stays, a success becomes 502. */
   #replace(): void {
     this.#forgetEndedSession();
-    const isUseless = isSuccess(this.#status);
-    if (isUseless) this.#warn("answer", "neither JSON nor an event stream", "check the URL of this server");
-    const { code, message } = agentErrors.upstreamFailed;
-    const status = isUseless ? 502 : this.#status;
-    const kept = isUseless ? undefined : this.#headers?.forward;
-    this.#reply.answer(
-      errorAnswer({ status, code, message, ...this.#to(), extraHeaders: pick(kept, "allow", "retry-after") }),
-    );
+    if (isSuccess(this.#status))
+      this.#warn("answer", "neither JSON nor an event stream", "check the URL of this server");
+    this.#reply.answer(replacedAnswer(this.#status, this.#headers?.forward, this.#to()));
     this.#over("UPSTREAM_FAILED", false);
   }
 
@@ -384,9 +322,10 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
     this.#over(end, false);
   }
 
-  #errorStatus(code: number): number {
-    if (!isSuccess(this.#status) && this.#status !== 0) return this.#status;
-    return code === rpcCodes.upstreamTimeout ? 504 : 502;
+  /** Of the request that this answers, if it answers one. */
+  #requestIdText(): string | undefined {
+    const { message } = this.#judged;
+    return message?.kind === "request" ? message.idText : undefined;
   }
 
   #to(): AnswerTo {
@@ -396,20 +335,10 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   #over(end: string, isComplete: boolean): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#expiry?.cancel();
+    this.#streamEnd?.cancel();
     this.call?.abort();
-    this.#releaseAsks(isComplete);
+    this.#asks?.release(isComplete && this.#open.method === "POST");
     this.#task.owner.onAnswerOver(end);
-  }
-
-  #releaseAsks(isComplete: boolean): void {
-    if (this.#asks === undefined) return;
-    const session = this.#askSession();
-    for (const id of this.#asks) {
-      if (isComplete && this.#open.method === "POST") this.#ctx.sessions.dropAsk(session, id);
-      else this.#ctx.sessions.lingerAsk(session, id);
-    }
-    this.#asks = undefined;
   }
 
   #warn(code: string, reason: string, cure: string | undefined, location?: string): void {
@@ -425,20 +354,7 @@ export class UpstreamAnswer implements UpstreamSink, AnswerHooks, AnswerJudge {
   }
 }
 
-function isSuccess(status: number): boolean {
-  return status >= 200 && status < 300;
-}
-
-function endOf(code: number): ResetCode {
-  if (code === rpcCodes.upstreamTimeout) return "UPSTREAM_TIMEOUT";
-  return code === rpcCodes.resultTooLarge ? "BODY_LIMIT" : "UPSTREAM_FAILED";
-}
-
-function pick(headers: RawHeaders | undefined, ...names: readonly string[]): RawHeaders {
-  const picked: string[] = [];
-  for (let i = 0; i + 1 < (headers?.length ?? 0); i += 2) {
-    const name = headers?.[i] ?? "";
-    if (names.includes(name)) picked.push(name, headers?.[i + 1] ?? "");
-  }
-  return picked;
+/** What an agent may see of them, before the session id is sealed. */
+function shownOf({ forward, sessionId }: AnswerHeaders): RawHeaders {
+  return sessionId === undefined ? forward : [...forward, sessionId];
 }

@@ -2,6 +2,7 @@ export { type JwksSource, KeyRings } from "./key-rings.ts";
 export type { KeyRing } from "./key-set.ts";
 export { KeyTable } from "./key-table.ts";
 export { type KeyPrincipal, keyPrincipal } from "./principal.ts";
+export { caCure } from "./remote-keys.ts";
 export { createToken, hashToken, parseToken, readBearer, type TokenKind } from "./token.ts";
 export type { OAuthPrincipal, VerifiedToken } from "./token-claims.ts";
 export {

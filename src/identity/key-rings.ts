@@ -1,5 +1,5 @@
 import { Agent, buildConnector } from "undici";
-import { type Clock, guardConnect, guardedLookup, type Reach, type ResolveAll } from "../lib/index.ts";
+import { type Clock, connectTrusting, guardConnect, guardedLookup, type Reach, type ResolveAll } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { FileKeys } from "./file-keys.ts";
 import type { KeyRing } from "./key-set.ts";
@@ -20,38 +20,45 @@ export class KeyRings {
   readonly #deps: KeyRingsDeps;
   readonly #times: Partial<RemoteKeysTimes>;
   readonly #rings = new Map<string, KeyRing>();
-  /** One for each reach: a connection that is kept alive must not serve whoever may not make it. */
-  readonly #agents: Readonly<Record<Reach, Agent>>;
+  readonly #resolve: ResolveAll | undefined;
+  /** By the file of certificates that they trust besides, if there is one. */
+  readonly #agents = new Map<string | undefined, Agents>();
 
   /** `resolve`: another look-up of names than the system's, for tests. */
   constructor(deps: KeyRingsDeps, times: Partial<RemoteKeysTimes> = {}, resolve?: ResolveAll) {
     this.#deps = deps;
     this.#times = times;
-    this.#agents = {
-      pinned: openAgent("pinned", resolve),
-      local: openAgent("local", resolve),
-      public: openAgent("public", resolve),
-    };
+    this.#resolve = resolve;
   }
 
-  ring(issuer: string, jwks: JwksSource | undefined): KeyRing {
-    const key = JSON.stringify([issuer, jwks]);
+  /** `ca`: a PEM file whose certificates are trusted there besides. */
+  ring(issuer: string, jwks: JwksSource | undefined, ca?: string): KeyRing {
+    const key = JSON.stringify([issuer, jwks, ca]);
     const known = this.#rings.get(key);
     if (known !== undefined) return known;
-    const ring = this.#create(issuer, jwks);
+    const ring = this.#create(issuer, jwks, ca);
     this.#rings.set(key, ring);
     return ring;
   }
 
-  #create(issuer: string, jwks: JwksSource | undefined): KeyRing {
+  #create(issuer: string, jwks: JwksSource | undefined, ca: string | undefined): KeyRing {
     if (jwks !== undefined && "file" in jwks) return new FileKeys(jwks.file, this.#deps);
     return new RemoteKeys({
       ...this.#deps,
       ...this.#times,
       issuer,
       jwksUrl: jwks?.url,
-      agents: this.#agents,
+      agents: this.#agentsFor(ca),
     });
+  }
+
+  #agentsFor(ca: string | undefined): Agents {
+    const known = this.#agents.get(ca);
+    if (known !== undefined) return known;
+    const open = (reach: Reach): Agent => openAgent(reach, this.#resolve, ca);
+    const agents = { pinned: open("pinned"), local: open("local"), public: open("public") };
+    this.#agents.set(ca, agents);
+    return agents;
   }
 
   /** Forgets the rings that no verifier uses any more. */
@@ -61,15 +68,24 @@ export class KeyRings {
 
   /** Ends running fetches. */
   async close(): Promise<void> {
-    await Promise.all(Object.values(this.#agents).map((agent) => agent.destroy()));
+    const agents = [...this.#agents.values()].flatMap((one) => Object.values(one));
+    await Promise.all(agents.map((agent) => agent.destroy()));
   }
 }
 
-function openAgent(reach: Reach, resolve: ResolveAll | undefined): Agent {
+/** One for each reach: a connection that is kept alive must not serve whoever may not make it. */
+type Agents = Readonly<Record<Reach, Agent>>;
+
+function openAgent(reach: Reach, resolve: ResolveAll | undefined, ca: string | undefined): Agent {
   // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
   const strict = { rejectUnauthorized: true, lookup: guardedLookup(reach, resolve) };
+  const build = (trust: buildConnector.BuildOptions): buildConnector.connector =>
+    buildConnector({ ...strict, ...trust });
   return new Agent({
-    connect: guardConnect(reach, buildConnector(strict)),
+    connect: guardConnect(
+      reach,
+      ca === undefined ? build({}) : connectTrusting(ca, (secureContext) => build({ secureContext })),
+    ),
     connections: 2,
     maxHeaderSize: 16 * 1024,
     keepAliveTimeout: 1_000,

@@ -9,7 +9,7 @@
  * 4. What metadata name is dialled only where that is public, or the issuer's own host; what the operator wrote, anywhere.
  */
 import type { Dispatcher } from "undici";
-import { type Clock, type Reach, reachOf } from "../lib/index.ts";
+import { type Clock, isDistrust, type Reach, reachOf } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { FetchFault, fetchJson } from "./fetch-json.ts";
 import { isSafeAddress } from "./issuer.ts";
@@ -103,8 +103,10 @@ export class RemoteKeys implements KeyRing {
     this.#failures += 1;
     const waitMs = Math.round(ceilingMs * (0.5 + random() / 2));
     this.#restUntil = clock.now() + waitMs;
-    const cure =
+    const meanwhile =
       this.#keys === undefined ? "tokens of this issuer are refused until then" : "the last keys still serve";
+    const trust = caCure(reason);
+    const cure = trust === undefined ? meanwhile : `${trust}; ${meanwhile}`;
     logger.warn("keys of an issuer not fetched", { url: issuer, reason, waitMs, cure });
   }
 
@@ -130,6 +132,14 @@ export class RemoteKeys implements KeyRing {
     const dispatcher = agents[reachOf(url, jwksUrl === undefined ? issuer : undefined)];
     return fetchJson(url, { dispatcher, clock, deadlineMs, maxBytes: maxKeySetBytes });
   }
+}
+
+/** What to write where nobody who is trusted has signed the certificate of whoever has the keys; undefined for other reasons. */
+export function caCure(reason: string): string | undefined {
+  if (!isDistrust(reason)) return undefined;
+  return reason.startsWith("CA_FILE_")
+    ? "the file that `ca` of the issuer names must be there and hold PEM certificates"
+    : "name a PEM file with the CA that signed the certificate there as `ca` beside `issuer`";
 }
 
 class MetadataFault extends FetchFault {}

@@ -26,6 +26,8 @@ export interface TokenVerifierOptions {
   /** Exactly this `sub`. */
   readonly subject?: string | undefined;
   readonly jwks?: JwksSource | undefined;
+  /** A PEM file whose certificates are trusted where the keys are fetched; read for each new connection. */
+  readonly ca?: string | undefined;
   /** Take only tokens whose header says `typ: at+jwt` (RFC 9068), so that no other kind of token serves as one. */
   readonly requireTyp?: boolean | undefined;
 }
@@ -129,7 +131,7 @@ class JwtVerifier implements TokenVerifier {
   readonly #pending = new Map<string, Promise<Outcome>>();
 
   constructor(options: TokenVerifierOptions, deps: TokenVerifierDeps) {
-    const { issuer, audience, algorithms = asymmetricAlgorithms, jwks } = options;
+    const { issuer, audience, algorithms = asymmetricAlgorithms, jwks, ca } = options;
     const unsound = algorithms.find((name) => !asymmetricAlgorithms.includes(name));
     if (unsound !== undefined || algorithms.length === 0) throw new Error("a signature algorithm is not to be trusted");
     this.issuer = issuer;
@@ -140,7 +142,7 @@ class JwtVerifier implements TokenVerifier {
     this.#audiences = typeof audience === "string" ? [audience] : audience;
     const rings = deps.keyRings ?? new KeyRings(deps);
     this.#ownRings = rings === deps.keyRings ? undefined : rings;
-    this.keyRing = rings.ring(issuer, jwks);
+    this.keyRing = rings.ring(issuer, jwks, ca);
   }
 
   warm(): void {

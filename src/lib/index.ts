@@ -16,3 +16,5 @@ export { formatPosition, type Position } from "./position.ts";
 export { RecentMap, type RecentMapOptions } from "./recent-map.ts";
 export { Secret } from "./secret.ts";
 export { formsOf, logEndsOf, logFormsOf } from "./secret-forms.ts";
+export { connectTrusting, isDistrust, readCertificates } from "./trust.ts";
+export { isAmbiguousUri, isUnsafeName } from "./uri.ts";

@@ -50,7 +50,7 @@ export const agentErrors = {
   unsupportedMediaType: {
     status: 415,
     code: rpcCodes.invalidRequest,
-    message: "Content-Type must be application/json",
+    message: "Content-Type must be application/json in UTF-8, without Content-Encoding",
   },
   bodyTooLarge: { status: 413, code: rpcCodes.invalidRequest, message: "Request body too large" },
   headerRepeats: { status: 400, code: rpcCodes.invalidRequest, message: "Invalid Request: a header repeats" },

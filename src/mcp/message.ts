@@ -32,13 +32,13 @@ export function readMessage(body: Buffer): AgentMessage | Refusal {
 }
 
 /**
- * The same for ids that some server may take for one: `7` and `7.0`, 2^53 and 2^53 + 1, but not `7` and `"7"`. Such a
- * server would swap their answers (cases.md C12).
+ * The same for ids that some server may take for one: `7` and `7.0`, 2^53 and 2^53 + 1, `1e400` and `1e401`, but not `7` and
+ * `"7"`. Such a server would swap their answers (cases.md C12).
  */
 export function idKeyOf(idText: string): string {
   const id: unknown = JSON.parse(idText);
   if (typeof id === "string") return JSON.stringify(id);
-  return Number.isFinite(id) ? String(id) : idText;
+  return String(id);
 }
 
 function parseError(detail: string): Refusal {

@@ -1,7 +1,7 @@
+import { isAmbiguousUri, isUnsafeName } from "../lib/index.ts";
 import type { ClientKind, ListKind, Subject } from "../mcp/types.ts";
 import { type RulePlace, RuleSet } from "./rules.ts";
 import type { Decision, DenyReason, GrantSource, Policy, PolicySource, ServerPolicySource } from "./types.ts";
-import { isAmbiguousUri, isUnsafeName } from "./uri.ts";
 
 /** Compiles the allowlist once; judging then costs a look-up and a few string comparisons. No I/O, clock or logger. */
 export function compilePolicy(source: PolicySource): Policy {

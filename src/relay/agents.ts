@@ -72,6 +72,12 @@ export class Agent {
     return this.#grant.isRevoked || wallMs > this.#validUntil;
   }
 
+  /** Why a request of this agent may not go to `server` any more; undefined: it may. */
+  refusalOf(server: string, wallMs: number): "unauthorized" | "forbidden" | undefined {
+    if (this.isOver(wallMs)) return "unauthorized";
+    return this.mayUse(server) ? undefined : "forbidden";
+  }
+
   /** Of this principal, by whatever key or token. */
   get openStreams(): number {
     return this.#counts.get(this.principal.id) ?? 0;
@@ -242,8 +248,8 @@ export class Agents {
 
 /** What an entry believes in. */
 function identityOf({ oauth }: OAuthAgentOptions): string {
-  const { issuer, audience, algorithms, requiredScopes, clientIds, jwks, requireTyp } = oauth;
-  return JSON.stringify([issuer, audience, algorithms, requiredScopes, clientIds, jwks, requireTyp]);
+  const { issuer, audience, algorithms, requiredScopes, clientIds, jwks, ca, requireTyp } = oauth;
+  return JSON.stringify([issuer, audience, algorithms, requiredScopes, clientIds, jwks, ca, requireTyp]);
 }
 
 /** Entries that differ in `servers` only grant what they grant together. */

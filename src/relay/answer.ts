@@ -20,7 +20,8 @@ const noHeaders: IncomingHttpHeaders = Object.freeze({});
 
 /**
  * Node asks every request for its `expect`, and builds an object of all its headers to tell. Nobody else asks: what we
- * judge by is read from `rawHeaders`. Only `ws`, for an upgrade, gets them all.
+ * judge by is read from `rawHeaders`. Only `ws`, for an upgrade, gets them all. A server whose `requireHostHeader` is on
+ * would find no Host.
  */
 function headersForNode(this: AgentRequest): IncomingHttpHeaders {
   if ("upgrade" in this && this.upgrade === true) return allHeaders?.get?.call(this) as IncomingHttpHeaders;

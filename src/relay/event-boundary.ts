@@ -6,12 +6,16 @@ const cr = 0x0d;
 const longestNoted = 5;
 const idStart = "i".charCodeAt(0);
 const otherLine = "-";
+/** Clients leave out one that leads the whole stream (HTML standard, "parsing an event stream"). */
+const byteOrderMark = Buffer.from([0xef, 0xbb, 0xbf]);
 
 export class EventBoundary {
   /** The first bytes of the line in progress, `otherLine` if it is certainly no `id`. */
   #line = "";
   /** The last byte was a CR: a LF now belongs to it. */
   #isAfterCr = false;
+  /** How much of a byte order mark may still come. */
+  #markLeft: number = byteOrderMark.length;
   #isAtBoundary = true;
   #hasNul = false;
   /** What the event in progress makes of the last event id; undefined: nothing. */
@@ -26,14 +30,16 @@ export class EventBoundary {
     return this.#hasId;
   }
 
-  /** Whether the stream stands between two events: at its start, or after a blank line. */
+  /** Whether the stream stands between two events: at its start, its byte order mark included, or after a blank line. */
   get isAtBoundary(): boolean {
     return this.#isAtBoundary;
   }
 
   /** How many bytes of `chunk`, which comes next, lead to the first place between two events; undefined: there is none in it. */
   nextIn(chunk: Buffer): number | undefined {
-    let isLineStart = this.#line === "";
+    const markBytes = this.#markIn(chunk);
+    if (markBytes > 0 && markBytes === this.#markLeft) return markBytes;
+    let isLineStart = this.#line === "" && !this.#isInMark;
     let isAfterCr = this.#isAfterCr;
     for (let i = 0; i < chunk.length; i += 1) {
       const byte = chunk[i];
@@ -50,6 +56,7 @@ export class EventBoundary {
   /** Takes note of `chunk`; keeps none of it. */
   push(chunk: Buffer): void {
     let at = this.#isAfterCr && chunk[0] === lf ? 1 : 0;
+    if (this.#markLeft > 0) at = this.#readMark(chunk);
     if (chunk.length > 0) this.#isAfterCr = false;
     let nextLf = -1;
     let nextCr = -1;
@@ -66,6 +73,29 @@ export class EventBoundary {
       if (at === chunk.length) this.#isAfterCr = true;
       else if (at === nextLf) at += 1;
     }
+  }
+
+  get #isInMark(): boolean {
+    return this.#markLeft > 0 && this.#markLeft < byteOrderMark.length;
+  }
+
+  /** How many bytes of `chunk` go on with the byte order mark. */
+  #markIn(chunk: Buffer): number {
+    const start = byteOrderMark.length - this.#markLeft;
+    let at = 0;
+    while (at < chunk.length && at < this.#markLeft && chunk[at] === byteOrderMark[start + at]) at += 1;
+    return at;
+  }
+
+  /** Returns where the stream proper begins. What began like a mark and was none is the start of a line that is no `id`. */
+  #readMark(chunk: Buffer): number {
+    const bytes = this.#markIn(chunk);
+    this.#markLeft -= bytes;
+    this.#isAtBoundary = !this.#isInMark;
+    if (bytes === chunk.length) return bytes;
+    if (this.#isInMark) this.#line = otherLine;
+    this.#markLeft = 0;
+    return bytes;
   }
 
   #readLine(chunk: Buffer, start: number, end: number): void {

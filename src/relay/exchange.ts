@@ -9,29 +9,19 @@
 
 import { headerValue, type Timer } from "../lib/index.ts";
 import { type AgentErrorKind, agentErrorAnswer, errorAnswer, resetErrorKind } from "../mcp/index.ts";
-import {
-  type ExchangeMethod,
-  type Head,
-  isNotProcessed,
-  type Reset,
-  type ResetCode,
-  type StreamSink,
-  type TunnelSession,
-  type TunnelStream,
-} from "../tunnel/index.ts";
+import type { Head, Reset, ResetCode, StreamSink, TunnelSession, TunnelStream } from "../tunnel/index.ts";
 import { instanceOf } from "./affinity.ts";
-import type { Agent } from "./agents.ts";
-import { type AgentRequest, type AgentResponse, type BodyOwner, finishRequest, listenToBody } from "./answer.ts";
+import { type BodyOwner, finishRequest, listenToBody } from "./answer.ts";
 import { requestTimeout } from "./client-error.ts";
-import type { AgentConnection, LiveExchange } from "./connection.ts";
+import type { LiveExchange } from "./connection.ts";
 import type { Flusher } from "./flusher.ts";
-import { openOf } from "./open.ts";
+import { type JudgedRequest, openOf } from "./judged-request.ts";
 import type { RelayDeps, RelayLimits, RelayTimeouts } from "./options.ts";
-import type { RequestHeaders } from "./request-headers.ts";
 import { type CreditOwner, Response } from "./response.ts";
 import { readResponseHead } from "./response-headers.ts";
+import { isWorthAnother, Search } from "./search.ts";
 import type { RelayTally } from "./tally.ts";
-import type { Tunnel, Waiter } from "./tunnels.ts";
+import type { Waiter } from "./tunnels.ts";
 
 /** What all exchanges of a relay share. */
 export interface ExchangeContext extends RelayDeps {
@@ -41,24 +31,8 @@ export interface ExchangeContext extends RelayDeps {
   readonly tally: RelayTally;
 }
 
-/** A request that was judged: it may use this server. */
-export interface JudgedRequest {
-  readonly req: AgentRequest;
-  readonly res: AgentResponse;
-  readonly connection: AgentConnection;
-  readonly tunnel: Tunnel;
-  readonly agent: Agent;
-  readonly server: string;
-  readonly method: ExchangeMethod;
-  readonly headers: RequestHeaders;
-  readonly hasBody: boolean;
-}
-
-const maxTries = 3;
 /** The gateway knows the deadline too and answers better; this is for one that does not. */
 const deadlineGraceMs = 5_000;
-/** The gateway is going, or gone: another may be on its way. The other codes would be the same in a moment. */
-const awayCodes: ReadonlySet<ResetCode> = new Set<ResetCode>(["REFUSED", "DRAINING", "TUNNEL_LOST"]);
 /** An event that is not complete by then is broken off. */
 const endGraceMs = 30_000;
 const noBody: readonly Buffer[] = [];
@@ -92,13 +66,9 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
 
   /** The gateway process that the MCP session is with; undefined: any will do. */
   #instance: string | undefined;
-  #tries = 0;
-  #tried: readonly TunnelSession[] = noSessions;
-  #retryUntil = Number.POSITIVE_INFINITY;
-  #holdUntil: number | undefined = undefined;
+  /** Undefined while the first gateway has not failed: mostly, until the end. */
+  #search: Search | undefined = undefined;
   #holdTimer: Timer | undefined = undefined;
-  /** Why the last try found no gateway; undefined: there was none to ask. */
-  #lastReset: Reset | undefined = undefined;
   #openMs = 0;
   /** Why the event stream ends at the next place between two events. */
   #ending: Ending | undefined = undefined;
@@ -121,7 +91,7 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
 
   #pick(): TunnelSession | undefined {
     const { tunnel, server } = this.#request;
-    return tunnel.pick(server, this.#tried, this.#instance);
+    return tunnel.pick(server, this.#search?.tried ?? noSessions, this.#instance);
   }
 
   #receive(): void {
@@ -175,19 +145,20 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
 
   /** Tries gateways until one takes the stream, at most three; then waits for another, or gives up. */
   #open(): void {
-    const refusal = this.#lostRight();
+    const { clock, timeouts } = this.#context;
+    // A body, or a gateway, may be long in coming: what held when the request arrived need not hold now.
+    const refusal = this.#request.agent.refusalOf(this.#request.server, clock.wall());
     if (refusal !== undefined) {
       this.#refuse(refusal);
       return;
     }
-    while (this.#tries < maxTries && this.#context.clock.now() < this.#retryUntil) {
+    while (this.#search?.mayTry(clock.now()) ?? true) {
       const session = this.#pick();
       if (session === undefined) {
         this.#holdOrGiveUp(true);
         return;
       }
-      this.#tries += 1;
-      const opened = session.openStream(openOf(this.#request, session, this.#context.timeouts.firstByteMs), this);
+      const opened = session.openStream(openOf(this.#request, session, timeouts.firstByteMs), this);
       if (!("code" in opened)) {
         this.#session = session;
         this.#stream = opened;
@@ -198,24 +169,14 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
         this.#refuse("headersTooLarge");
         return;
       }
-      this.#noteFailedTry(session, opened);
+      this.#startSearch().note(session, opened.code, clock.now());
     }
     this.#holdOrGiveUp(false);
   }
 
-  /** A body, or a gateway, may be long in coming: what held when the request arrived need not hold when it is sent. */
-  #lostRight(): AgentErrorKind | undefined {
-    const { agent, server } = this.#request;
-    if (agent.isOver(this.#context.clock.wall())) return "unauthorized";
-    return agent.mayUse(server) ? undefined : "forbidden";
-  }
-
-  #noteFailedTry(session: TunnelSession, reset: Reset): void {
-    if (this.#lastReset === undefined) {
-      this.#retryUntil = this.#context.clock.now() + this.#context.timeouts.retryMs;
-    }
-    this.#lastReset = reset;
-    this.#tried = [...this.#tried, session];
+  #startSearch(): Search {
+    this.#search ??= new Search(this.#context.timeouts);
+    return this.#search;
   }
 
   #sendKept(stream: TunnelStream): void {
@@ -234,14 +195,13 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   /** Waits for a gateway that is likely to be back in a moment. `mayHold` false: enough was tried. */
   #holdOrGiveUp(mayHold: boolean): void {
     const { tunnel, server } = this.#request;
-    const now = this.#context.clock.now();
-    this.#holdUntil ??= now + this.#context.timeouts.holdMs;
-    const isAway = this.#lastReset === undefined || awayCodes.has(this.#lastReset.code);
-    if (!mayHold || !isAway || now >= this.#holdUntil || !tunnel.isExpected(server)) {
+    const { clock } = this.#context;
+    const holdMs = mayHold ? this.#startSearch().holdMs(clock.now()) : 0;
+    if (holdMs === 0 || !tunnel.isExpected(server)) {
       this.#giveUp();
       return;
     }
-    this.#holdTimer = this.#context.clock.after(this.#holdUntil - now, () => this.#heldLong());
+    this.#holdTimer = clock.after(holdMs, () => this.#heldLong());
     tunnel.wait(this);
   }
 
@@ -265,7 +225,7 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   #giveUp(): void {
     const { tunnel, server, agent } = this.#request;
     const isServed = tunnel.isConnected && !tunnel.isExpected(server);
-    const code = this.#lastReset?.code ?? (isServed ? "NO_SERVER" : "TUNNEL_LOST");
+    const code = this.#search?.lastCode ?? (isServed ? "NO_SERVER" : "TUNNEL_LOST");
     this.#refuse(resetErrorKind(code, agent.usesAll));
   }
 
@@ -318,17 +278,12 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
   onReset(reset: Reset): void {
     if (this.#isOver || this.#stream === undefined) return;
     this.#stream = undefined;
-    if (this.#canTryAgain(reset)) {
-      if (this.#session !== undefined) this.#noteFailedTry(this.#session, reset);
+    if (this.#session !== undefined && this.#response.isWaiting && this.#isReplayable && isWorthAnother(reset)) {
+      this.#startSearch().note(this.#session, reset.code, this.#context.clock.now());
       this.#open();
       return;
     }
     this.#fail(resetErrorKind(reset.code, this.#request.agent.usesAll), reset.code);
-  }
-
-  #canTryAgain(reset: Reset): boolean {
-    if (!this.#response.isWaiting || !this.#isReplayable || !isNotProcessed(reset)) return false;
-    return reset.code !== "FORBIDDEN" && reset.code !== "TOO_LARGE" && reset.code !== "EXPIRED";
   }
 
   #fail(kind: AgentErrorKind, code: string): void {
@@ -401,7 +356,7 @@ export class Exchange implements StreamSink, BodyOwner, CreditOwner, LiveExchang
     const { keepAliveMs, idleMs, firstByteMs } = this.#context.timeouts;
     if (this.#response.tick(tickMs, keepAliveMs, idleMs)) this.#timeOut("IDLE");
     const { agent, server } = this.#request;
-    if (agent.isOver(this.#context.clock.wall()) || !agent.mayUse(server)) this.#endSoon(endings.expired, tickMs);
+    if (agent.refusalOf(server, this.#context.clock.wall()) !== undefined) this.#endSoon(endings.expired, tickMs);
     if (this.#stream === undefined || !this.#response.isWaiting) return;
     this.#openMs += tickMs;
     if (this.#openMs > firstByteMs + deadlineGraceMs) this.#timeOut("DEADLINE");

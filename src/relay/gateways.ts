@@ -113,8 +113,8 @@ export class Gateways {
   }
 
   #planJwt(entry: JwtGatewayOptions, buckets: Map<string, TokenBucket>): [string, JwtEntry] {
-    const { issuer, audience, subject, algorithms, jwks } = entry.jwt;
-    const identity = JSON.stringify([entry.name, issuer, audience, subject, algorithms, jwks]);
+    const { issuer, audience, subject, algorithms, jwks, ca } = entry.jwt;
+    const identity = JSON.stringify([entry.name, issuer, audience, subject, algorithms, jwks, ca]);
     const known = this.#byIssuer.get(identity);
     if (known !== undefined) return [identity, known];
     const verifier = createTokenVerifier(entry.jwt, { ...this.#deps, keyRings: this.#keyRings });

@@ -39,6 +39,8 @@ export interface JwtGatewayOptions {
     readonly subject: string;
     readonly algorithms?: readonly string[] | undefined;
     readonly jwks?: JwksSource | undefined;
+    /** A PEM file whose certificates are trusted where the keys are fetched; read for each new connection. */
+    readonly ca?: string | undefined;
   };
 }
 
@@ -54,6 +56,8 @@ export interface OAuthAgentOptions {
     readonly requiredScopes?: readonly string[] | undefined;
     readonly clientIds?: readonly string[] | undefined;
     readonly jwks?: JwksSource | undefined;
+    /** A PEM file whose certificates are trusted where the keys are fetched; read for each new connection. */
+    readonly ca?: string | undefined;
     readonly requireTyp?: boolean | undefined;
   };
   /** Server names; `*` alone is all. */

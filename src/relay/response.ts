@@ -195,6 +195,8 @@ export class Response {
     if (boundary === undefined) return this.#silentMs >= idleMs;
     if (this.#silentMs >= keepAliveMs && boundary.isAtBoundary) {
       this.#silentMs = 0;
+      // Behind it a byte order mark would lead nothing any more.
+      boundary.push(keepAliveComment);
       this.#res.write(keepAliveComment);
     }
     return false;

@@ -1,4 +1,13 @@
 import type { Clock, Timer } from "../lib/index.ts";
+import { encodeOpaque } from "./encode.ts";
+import { frameTypes } from "./frame.ts";
+
+/** Where PINGs and PONGs wait to be sent. */
+export interface EchoOutbox {
+  queueControl(frame: Buffer): void;
+  /** Throws a `ProtocolFault` when the peer has asked for too much. */
+  queueReply(frame: Buffer): void;
+}
 
 interface PendingEcho {
   readonly sentAt: number;
@@ -7,18 +16,18 @@ interface PendingEcho {
   readonly reject: (error: Error) => void;
 }
 
-/** PINGs under way. A PONG counts only if it answers a PING of ours that no later PONG has overtaken. */
+/** PINGs under way, and answers to those of the peer. A PONG counts only if it answers a PING of ours that no later PONG has overtaken. */
 export class Echoes {
   readonly #clock: Clock;
-  readonly #send: (opaque: Buffer) => void;
+  readonly #outbox: EchoOutbox;
   readonly #pending = new Map<number, PendingEcho>();
   #lastSent = 0;
   #lastAnswered = 0;
   #lastEchoAt: number | undefined;
 
-  constructor(clock: Clock, send: (opaque: Buffer) => void) {
+  constructor(clock: Clock, outbox: EchoOutbox) {
     this.#clock = clock;
-    this.#send = send;
+    this.#outbox = outbox;
   }
 
   /** Clock time of the last PONG that counted. */
@@ -31,7 +40,7 @@ export class Echoes {
     const opaque = Buffer.alloc(8);
     this.#lastSent += 1;
     opaque.writeUIntBE(this.#lastSent, 2, 6);
-    this.#send(opaque);
+    this.#outbox.queueControl(encodeOpaque(frameTypes.PING, opaque));
   }
 
   /** Milliseconds from PING to PONG. */
@@ -42,6 +51,10 @@ export class Echoes {
       this.#pending.set(serial, { sentAt: this.#clock.now(), timer, resolve, reject });
       this.ping();
     });
+  }
+
+  onPing(opaque: Buffer): void {
+    this.#outbox.queueReply(encodeOpaque(frameTypes.PONG, opaque));
   }
 
   onPong(opaque: Buffer): void {

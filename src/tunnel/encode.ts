@@ -122,15 +122,10 @@ export function encodeReset(stream: number, code: number, message: string): Buff
   return frame.subarray(0, headerBytes + length);
 }
 
-export function writeOpaque(
-  target: Buffer,
-  at: number,
-  type: typeof frameTypes.PING | typeof frameTypes.PONG,
-  opaque: Buffer,
-): number {
-  const start = writeHeader(target, at, type, 0, 0, 8);
-  opaque.copy(target, start, 0, 8);
-  return start + 8;
+export function encodeOpaque(type: typeof frameTypes.PING | typeof frameTypes.PONG, opaque: Buffer): Buffer {
+  const frame = Buffer.allocUnsafe(headerBytes + 8);
+  opaque.copy(frame, writeHeader(frame, 0, type, 0, 0, 8), 0, 8);
+  return frame;
 }
 
 export function writeWindow(target: Buffer, at: number, stream: number, increment: number): number {

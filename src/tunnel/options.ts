@@ -1,5 +1,8 @@
 import type { Clock } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
+import type { Carrier } from "./carrier.ts";
+import type { Advert } from "./frame.ts";
+import type { StreamHandler, TunnelSession } from "./types.ts";
 
 /** Where a gateway knocks: path, WebSocket subprotocol and the header that names the tunnel (docs/protocol.md, "Carrier"). */
 export const tunnelPath = "/_postern/v1/tunnel";
@@ -40,4 +43,20 @@ export interface TunnelContext {
   /** Numbers in [0, 1), like `Math.random`. */
   readonly random: () => number;
   readonly logger: Logger;
+}
+
+/** A tunnel session after its hello. */
+export interface SessionStart extends TunnelContext {
+  readonly role: "relay" | "gateway";
+  readonly carrier: Carrier;
+  readonly connId: string;
+  readonly peer: TunnelSession["peer"];
+  readonly advert: Advert;
+  /** What this end receives, and what the other one does. */
+  readonly limits: TunnelLimits;
+  readonly peerLimits: TunnelLimits;
+  readonly keepalive: KeepaliveOptions;
+  readonly carriesAgentTokens: boolean;
+  /** Gateway only. */
+  readonly onStream?: StreamHandler;
 }

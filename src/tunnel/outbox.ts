@@ -2,6 +2,7 @@ import type { Clock } from "../lib/index.ts";
 import type { Carrier } from "./carrier.ts";
 import type { ReceiveCredit, SendCredit } from "./credit.ts";
 import { writeEnd, writeHeader, writeWindow } from "./encode.ts";
+import { ProtocolFault } from "./errors.ts";
 import { Fifo } from "./fifo.ts";
 import {
   endFrameBytes,
@@ -37,6 +38,7 @@ let isFlushing = false;
 const minRoomBytes = 4_096;
 /** A shorter slice of a long body is not worth a frame. Well below `minRoomBytes`, so that an empty message always takes one. */
 const minSliceBytes = 2_048;
+const maxReplyBytes = 1_048_576;
 /** Streams that are over stay in the queues until they come up; past this many they are swept out. */
 const maxDeadEntries = 1_024;
 
@@ -95,56 +97,56 @@ export class Outbox {
     this.#isAlone = options.isAlone;
   }
 
-  /** One whole control frame, `bytes` long, which `write` puts at the given place. */
-  queueControl(bytes: number, write: (target: Buffer, at: number) => void): void {
+  /** Takes a copy. */
+  queueControl(frame: Buffer): void {
     if (this.#isClosed) return;
-    const needed = this.#controlLength + bytes;
+    const needed = this.#controlLength + frame.length;
     if (needed > this.#control.length) this.#growControl(needed);
-    write(this.#control, this.#controlLength);
+    frame.copy(this.#control, this.#controlLength);
     this.#controlLength = needed;
-    this.#schedule();
+    this.requestFlush();
   }
 
-  /** As `queueControl`, for what only the peer caused. Returns how much of that waits. */
-  queueReply(bytes: number, write: (target: Buffer, at: number) => void): number {
-    this.#replyBytes += bytes;
-    this.queueControl(bytes, write);
-    return this.#replyBytes;
+  /** As `queueControl`, for what only the peer caused. Throws a `ProtocolFault` when too much of that waits. */
+  queueReply(frame: Buffer): void {
+    this.queueControl(frame);
+    this.#replyBytes += frame.length;
+    if (this.#replyBytes > maxReplyBytes) throw new ProtocolFault("too-many-replies");
   }
 
   /** A later snapshot replaces one that has not left. */
   queueAdvert(frame: Buffer): void {
     this.#advert = frame;
-    this.#schedule();
+    this.requestFlush();
   }
 
   queueHead(stream: Stream): void {
     this.#heads.push(stream);
-    this.#schedule();
+    this.requestFlush();
   }
 
   queueData(stream: Stream): void {
     if (stream.isInRing || stream.sendCredit.available === 0) return;
     stream.isInRing = true;
     this.#ring.push(stream);
-    this.#schedule();
+    this.requestFlush();
   }
 
   queueGrant(stream: Stream): void {
     if (stream.isGrantQueued) return;
     stream.isGrantQueued = true;
     this.#grants.push(stream);
-    this.#schedule();
+    this.requestFlush();
   }
 
   queueTunnelGrant(): void {
     this.#isTunnelGrantDue = true;
-    this.#schedule();
+    this.requestFlush();
   }
 
   /** The peer gave tunnel credit. */
   onTunnelCredit(): void {
-    if (this.#ring.length > 0) this.#schedule();
+    if (this.#ring.length > 0) this.requestFlush();
   }
 
   /** `stream` is over; what it still has in the queues is skipped. */
@@ -155,9 +157,12 @@ export class Outbox {
     for (const queue of [this.#heads, this.#ring, this.#grants]) queue.retain((stream) => !stream.isOver);
   }
 
-  /** Calls `onFlushed` at the end of this turn, even if nothing waits. */
+  /** Sends what waits at the end of this turn, and calls `onFlushed` even if that is nothing. */
   requestFlush(): void {
-    this.#schedule();
+    if (this.#isScheduled || this.#isClosed) return;
+    this.#isScheduled = true;
+    // The check phase comes after every socket of this turn has been read, so that what they caused is packed together.
+    setImmediate(this.#flushNow);
   }
 
   /** A stream has no more to say. Where it is the only one, what it said need not wait for company. */
@@ -192,13 +197,6 @@ export class Outbox {
     this.#grants.clear();
     this.#heads.clear();
     this.#ring.clear();
-  }
-
-  #schedule(): void {
-    if (this.#isScheduled || this.#isClosed) return;
-    this.#isScheduled = true;
-    // The check phase comes after every socket of this turn has been read, so that what they caused is packed together.
-    setImmediate(this.#flushNow);
   }
 
   #hasWork(): boolean {

@@ -4,14 +4,14 @@ import { decodeFrame } from "./decode.ts";
 import { deferred } from "./deferred.ts";
 import { beginDrain, type Drain } from "./drain.ts";
 import { Echoes } from "./echo.ts";
-import { encodeAdvert, encodeGoAway, encodeOpen, encodeReset, writeOpaque } from "./encode.ts";
+import { encodeAdvert, encodeGoAway, encodeOpen, encodeReset } from "./encode.ts";
 import { ProtocolFault } from "./errors.ts";
-import { type Advert, type FrameHandler, frameTypes, type GoAway, headerBytes, maxHeadBytes } from "./frame.ts";
+import { type Advert, type FrameHandler, type GoAway, maxHeadBytes } from "./frame.ts";
 import { faultOfOpen } from "./heads.ts";
 import { Keepalive } from "./keepalive.ts";
-import type { KeepaliveOptions, TunnelContext, TunnelLimits } from "./options.ts";
+import type { SessionStart } from "./options.ts";
 import { Outbox } from "./outbox.ts";
-import { Stream, type StreamOwner } from "./stream.ts";
+import type { Stream, StreamOwner } from "./stream.ts";
 import { StreamTable } from "./stream-table.ts";
 import {
   type GoAwayReason,
@@ -20,9 +20,9 @@ import {
   type Open,
   type Reset,
   type ResetCode,
+  resetCodeOf,
   resetCodes,
   type SessionEnd,
-  type StreamHandler,
   type StreamSink,
   type TunnelSession,
   type TunnelStream,
@@ -35,33 +35,13 @@ import {
  * 3. after the end no frame, timer or send is acted upon.
  */
 
-export interface SessionStart extends TunnelContext {
-  readonly role: "relay" | "gateway";
-  readonly carrier: Carrier;
-  readonly connId: string;
-  readonly peer: TunnelSession["peer"];
-  readonly advert: Advert;
-  /** What this end receives, and what the other one does. */
-  readonly limits: TunnelLimits;
-  readonly peerLimits: TunnelLimits;
-  readonly keepalive: KeepaliveOptions;
-  readonly carriesAgentTokens: boolean;
-  /** Gateway only. */
-  readonly onStream?: StreamHandler;
-}
-
 type State = { readonly kind: "open" } | ({ readonly kind: "draining" } & Drain) | { readonly kind: "ended" };
 
 /** How much longer than its own `drainMs` the peer may take to end the session. */
 const drainGraceMs = 5_000;
 /** What open streams still get when the stream ids are used up: the gateway has dialled anew long before. */
 const usedUpDrainMs = 600_000;
-const maxReplyBytes = 1_048_576;
 const maxTimerMs = 0x7fff_ffff;
-
-const codeNames: ReadonlyMap<number, ResetCode> = new Map(
-  Object.entries(resetCodes).map(([name, code]) => [code, name as ResetCode]),
-);
 
 export class Session implements TunnelSession, FrameHandler, CarrierListener, StreamOwner {
   readonly connId: string;
@@ -90,10 +70,8 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     this.peer = start.peer;
     this.carriesAgentTokens = start.carriesAgentTokens;
     this.#advert = start.advert;
-    this.#streams = new StreamTable();
     this.#sendCredit = new SendCredit(start.peerLimits.tunnelWindowBytes);
     this.#receiveCredit = new ReceiveCredit(start.limits.tunnelWindowBytes);
-    this.#echoes = new Echoes(start.clock, (opaque) => this.#queueOpaque(frameTypes.PING, opaque));
     this.#outbox = new Outbox({
       carrier: start.carrier,
       clock: start.clock,
@@ -101,6 +79,14 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
       receiveCredit: this.#receiveCredit,
       onFlushed: () => this.#endIfDrained(),
       isAlone: () => this.#streams.size === 1,
+    });
+    this.#echoes = new Echoes(start.clock, this.#outbox);
+    this.#streams = new StreamTable({
+      owner: this,
+      outbox: this.#outbox,
+      isOpener: start.role === "relay",
+      sendWindowBytes: start.peerLimits.streamWindowBytes,
+      receiveWindowBytes: start.limits.streamWindowBytes,
     });
     this.#keepalive = new Keepalive({
       clock: start.clock,
@@ -155,7 +141,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     }
     const frame = encodeOpen(id, this.#agreed(open));
     if (frame.length > maxHeadBytes) return { code: "TOO_LARGE", message: "the request headers are too large" };
-    const stream = this.#addStream(id, open.hasBody);
+    const stream = this.#streams.add(id, open.hasBody);
     stream.attach(sink);
     stream.isUnsent = true;
     stream.headFrame = frame;
@@ -244,7 +230,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
   }
 
   onPing(opaque: Buffer): void {
-    this.#checkReplies(this.#queueOpaque(frameTypes.PONG, opaque));
+    this.#echoes.onPing(opaque);
   }
 
   onPong(opaque: Buffer): void {
@@ -253,25 +239,14 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
 
   onGoAway(goAway: GoAway): void {
     const { reason, fault, drainMs, lastStream, reconnectInMs } = goAway;
-    if (this.#start.role === "relay") this.#loseAbove(lastStream);
+    if (this.#start.role === "relay") this.#streams.loseAbove(lastStream);
     if (drainMs === 0) {
-      this.#finish({
-        reason,
-        detail: fault === undefined ? "the peer said so" : `the peer found ${fault}`,
-        by: "peer",
-        reconnectInMs,
-      });
+      const detail = fault === undefined ? "the peer said so" : `the peer found ${fault}`;
+      this.#finish({ reason, detail, by: "peer", reconnectInMs });
       return;
     }
     this.#leave.settle({ reconnectInMs });
     this.#drain(reason, "peer", Math.min(drainMs + drainGraceMs, maxTimerMs));
-  }
-
-  /** Streams that the gateway never took up: they can be opened again elsewhere. */
-  #loseAbove(lastStream: number): void {
-    for (const stream of this.#streams.above(lastStream)) {
-      stream.lose({ code: "DRAINING", message: "the gateway takes no new streams" });
-    }
   }
 
   onAdvert(advert: Advert): void {
@@ -286,7 +261,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
       this.#replyReset(id, refusal);
       return;
     }
-    const stream = this.#addStream(id, open.hasBody);
+    const stream = this.#streams.add(id, open.hasBody);
     try {
       const sink = this.#start.onStream?.(this.#agreed(open), stream);
       if (sink !== undefined) stream.attach(sink);
@@ -298,7 +273,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
 
   onHead(id: number, head: Head): void {
     this.#mustBe("relay");
-    this.#find(id)?.receiveHead(head);
+    this.#streams.find(id)?.receiveHead(head);
   }
 
   onBadHead(id: number, of: "OPEN" | "HEAD", why: string): void {
@@ -308,27 +283,27 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
       return;
     }
     this.#mustBe("relay");
-    this.#find(id)?.fail("INTERNAL", `the response has ${why}`);
+    this.#streams.find(id)?.fail("INTERNAL", `the response has ${why}`);
   }
 
   onData(id: number, chunk: Buffer): void {
     if (!this.#receiveCredit.receive(chunk.length)) throw new ProtocolFault("tunnel-credit-exceeded");
     // On receipt, also for a stream that is gone: else its bytes would be lost to all the others.
     if (this.#receiveCredit.release(chunk.length)) this.#outbox.queueTunnelGrant();
-    this.#find(id)?.receiveData(chunk);
+    this.#streams.find(id)?.receiveData(chunk);
   }
 
   onEnd(id: number, totalBytes: number, closeDelimited: boolean): void {
-    this.#find(id)?.receiveEnd(totalBytes, closeDelimited);
+    this.#streams.find(id)?.receiveEnd(totalBytes, closeDelimited);
   }
 
   onReset(id: number, code: number, message: string): void {
-    const name = codeNames.get(code) ?? (code > 0 && code < 32 ? "REFUSED" : "INTERNAL");
-    this.#find(id)?.lose({ code: name, message });
+    this.#streams.find(id)?.lose({ code: resetCodeOf(code), message });
   }
 
   onWindow(id: number, increment: number): void {
-    const isTaken = id === 0 ? this.#sendCredit.add(increment) : (this.#find(id)?.receiveWindow(increment) ?? true);
+    const isTaken =
+      id === 0 ? this.#sendCredit.add(increment) : (this.#streams.find(id)?.receiveWindow(increment) ?? true);
     if (!isTaken) throw new ProtocolFault("credit-overflow");
     if (id === 0) this.#outbox.onTunnelCredit();
   }
@@ -338,8 +313,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
   queueReset(stream: Stream, code: ResetCode, message: string): void {
     // The peer has never heard of a stream whose OPEN is still here.
     if (stream.isUnsent) return;
-    const frame = encodeReset(stream.id, resetCodes[code], message);
-    this.#outbox.queueControl(frame.length, (target, at) => frame.copy(target, at));
+    this.#outbox.queueControl(encodeReset(stream.id, resetCodes[code], message));
   }
 
   onOver(stream: Stream): void {
@@ -353,30 +327,9 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     this.#start.logger.error("a stream callback threw", { streamId: stream.id, connection: this.connId });
   }
 
-  #addStream(id: number, hasBody: boolean): Stream {
-    const stream = new Stream({
-      id,
-      owner: this,
-      outbox: this.#outbox,
-      isOpener: this.#start.role === "relay",
-      hasBody,
-      sendWindowBytes: this.#start.peerLimits.streamWindowBytes,
-      receiveWindowBytes: this.#start.limits.streamWindowBytes,
-    });
-    this.#streams.add(stream);
-    return stream;
-  }
-
-  /** The stream of that id; undefined when it is over. */
-  #find(id: number): Stream | undefined {
-    const stream = this.#streams.get(id);
-    if (stream === undefined && !this.#streams.wasOpened(id)) throw new ProtocolFault("stream-never-opened");
-    return stream;
-  }
-
   #takeId(id: number): void {
     this.#mustBe("gateway");
-    if (!this.#streams.take(id)) throw new ProtocolFault("stream-id-not-rising");
+    this.#streams.take(id);
   }
 
   #mustBe(role: "relay" | "gateway"): void {
@@ -390,16 +343,7 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
   }
 
   #replyReset(id: number, reset: Reset): void {
-    const frame = encodeReset(id, resetCodes[reset.code], reset.message);
-    this.#checkReplies(this.#outbox.queueReply(frame.length, (target, at) => frame.copy(target, at)));
-  }
-
-  #queueOpaque(type: typeof frameTypes.PING | typeof frameTypes.PONG, opaque: Buffer): number {
-    return this.#outbox.queueReply(headerBytes + 8, (target, at) => writeOpaque(target, at, type, opaque));
-  }
-
-  #checkReplies(replyBytes: number): void {
-    if (replyBytes > maxReplyBytes) throw new ProtocolFault("too-many-replies");
+    this.#outbox.queueReply(encodeReset(id, resetCodes[reset.code], reset.message));
   }
 
   #encodeGoAway(reason: GoAwayReason, drainMs: number, fault?: string): Buffer {
@@ -441,13 +385,8 @@ export class Session implements TunnelSession, FrameHandler, CarrierListener, St
     this.#outbox.close();
     if (end.reason === "LOST") this.#carrier.terminate();
     else this.#carrier.close(end.reason.endsWith("_ERROR") ? 1002 : 1001);
-    for (const stream of this.#streams.all()) stream.lose(lost(stream));
+    this.#streams.loseAll();
     this.#echoes.close();
     this.#end.settle(end);
   }
-}
-
-function lost(stream: Stream): Reset {
-  const reset: Reset = { code: "TUNNEL_LOST", message: "the tunnel was lost" };
-  return stream.isUnsent ? { ...reset, isUnsent: true } : reset;
 }

@@ -1,10 +1,16 @@
+import { ProtocolFault } from "./errors.ts";
 import { maxStreamId } from "./frame.ts";
-import type { Stream } from "./stream.ts";
+import { Stream, type StreamCommon } from "./stream.ts";
 
-/** The open streams of a session, and which ids it has used: odd, rising, never twice. */
+/** The streams of a session: the open ones, and which ids it has used: odd, rising, never twice. */
 export class StreamTable {
   readonly #open = new Map<number, Stream>();
+  readonly #common: StreamCommon;
   #lastId = 0;
+
+  constructor(common: StreamCommon) {
+    this.#common = common;
+  }
 
   get size(): number {
     return this.#open.size;
@@ -23,36 +29,42 @@ export class StreamTable {
     return id;
   }
 
-  /** For the other side: false if the opener may not use this id any more. */
-  take(id: number): boolean {
-    if (id <= this.#lastId) return false;
+  /** For the other side: throws a `ProtocolFault` if the opener may not use this id any more. */
+  take(id: number): void {
+    if (id <= this.#lastId) throw new ProtocolFault("stream-id-not-rising");
     this.#lastId = id;
-    return true;
   }
 
-  /** Whether `id` was given out; it may be over. */
-  wasOpened(id: number): boolean {
-    return id <= this.#lastId;
+  add(id: number, hasBody: boolean): Stream {
+    const stream = new Stream(id, hasBody, this.#common);
+    this.#open.set(id, stream);
+    return stream;
   }
 
-  add(stream: Stream): void {
-    this.#open.set(stream.id, stream);
-  }
-
-  get(id: number): Stream | undefined {
-    return this.#open.get(id);
+  /** Undefined when it is over; throws a `ProtocolFault` if there was none. */
+  find(id: number): Stream | undefined {
+    const stream = this.#open.get(id);
+    if (stream === undefined && id > this.#lastId) throw new ProtocolFault("stream-never-opened");
+    return stream;
   }
 
   delete(id: number): void {
     this.#open.delete(id);
   }
 
-  /** A copy: streams may end while the caller walks it. */
-  all(): Stream[] {
-    return [...this.#open.values()];
+  /** Those that the gateway never took up: they can be opened again elsewhere. */
+  loseAbove(lastId: number): void {
+    for (const stream of [...this.#open.values()]) {
+      if (stream.id > lastId) stream.lose({ code: "DRAINING", message: "the gateway takes no new streams" });
+    }
   }
 
-  above(id: number): Stream[] {
-    return this.all().filter((stream) => stream.id > id);
+  /** The session is over. */
+  loseAll(): void {
+    // A copy: each leaves the table as it is lost.
+    for (const stream of [...this.#open.values()]) {
+      const reset = { code: "TUNNEL_LOST", message: "the tunnel was lost" } as const;
+      stream.lose(stream.isUnsent ? { ...reset, isUnsent: true } : reset);
+    }
   }
 }

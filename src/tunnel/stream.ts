@@ -23,14 +23,12 @@ export interface StreamOwner {
   onSinkError(stream: Stream): void;
 }
 
-export interface StreamStart {
-  readonly id: number;
+/** What all streams of a session have in common. */
+export interface StreamCommon {
   readonly owner: StreamOwner;
   readonly outbox: StreamOutbox;
   /** True at the relay. */
   readonly isOpener: boolean;
-  /** False when the request has no body. */
-  readonly hasBody: boolean;
   readonly sendWindowBytes: number;
   readonly receiveWindowBytes: number;
 }
@@ -73,16 +71,17 @@ export class Stream implements TunnelStream {
   #isLocalDone: boolean;
   #isRemoteDone: boolean;
 
-  constructor(start: StreamStart) {
-    this.id = start.id;
-    this.#owner = start.owner;
-    this.#outbox = start.outbox;
-    this.#isOpener = start.isOpener;
-    this.#isLocalDone = start.isOpener && !start.hasBody;
-    this.#isRemoteDone = !start.isOpener && !start.hasBody;
+  /** `hasBody`: whether the request has one. */
+  constructor(id: number, hasBody: boolean, common: StreamCommon) {
+    this.id = id;
+    this.#owner = common.owner;
+    this.#outbox = common.outbox;
+    this.#isOpener = common.isOpener;
+    this.#isLocalDone = common.isOpener && !hasBody;
+    this.#isRemoteDone = !common.isOpener && !hasBody;
     this.isEndQueued = this.#isLocalDone;
-    this.sendCredit = new SendCredit(start.sendWindowBytes);
-    this.receiveCredit = new ReceiveCredit(start.receiveWindowBytes);
+    this.sendCredit = new SendCredit(common.sendWindowBytes);
+    this.receiveCredit = new ReceiveCredit(common.receiveWindowBytes);
   }
 
   // TunnelStream

@@ -71,6 +71,15 @@ export const resetCodes = {
 } as const;
 export type ResetCode = keyof typeof resetCodes;
 
+const resetNames: ReadonlyMap<number, ResetCode> = new Map(
+  Object.entries(resetCodes).map(([name, code]) => [code, name as ResetCode]),
+);
+
+/** The code that a peer sent as `code`; one that this version does not know counts as the general one of its half. */
+export function resetCodeOf(code: number): ResetCode {
+  return resetNames.get(code) ?? (code > 0 && code < 32 ? "REFUSED" : "INTERNAL");
+}
+
 /** True when the upstream certainly saw no byte of the request, so that another try repeats nothing. */
 export function isNotProcessed(reset: Reset): boolean {
   return resetCodes[reset.code] < 32 || reset.isUnsent === true;

@@ -75,12 +75,19 @@ export class HttpCall implements Dispatcher.DispatchHandler, UpstreamCall, Waiti
   #resumeParser: (() => void) | undefined;
   deadlineAt: number;
 
-  constructor(sink: UpstreamSink, clock: Clock, deadlines: Deadlines, timeouts: CallTimeouts) {
+  /** `firstByteMs` shortens that of `timeouts`. */
+  constructor(
+    sink: UpstreamSink,
+    clock: Clock,
+    deadlines: Deadlines,
+    timeouts: CallTimeouts,
+    firstByteMs = timeouts.firstByteMs,
+  ) {
     this.#sink = sink;
     this.#clock = clock;
     this.#deadlines = deadlines;
     this.#timeouts = timeouts;
-    this.deadlineAt = clock.now() + timeouts.firstByteMs;
+    this.deadlineAt = clock.now() + Math.min(firstByteMs, timeouts.firstByteMs);
     deadlines.add(this);
   }
 

@@ -65,6 +65,8 @@ const codes: Readonly<Record<string, UpstreamErrorCode>> = {
   UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "tls",
   UNABLE_TO_VERIFY_LEAF_SIGNATURE: "tls",
   INVALID_CA: "tls",
+  CA_FILE_UNREADABLE: "tls",
+  CA_FILE_INVALID: "tls",
   INVALID_PURPOSE: "tls",
   HOSTNAME_MISMATCH: "tls",
   /** undici's parser error has no code of its own in every case. */

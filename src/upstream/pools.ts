@@ -2,19 +2,21 @@
  * Connections to one server. With a client certificate each certificate has connections of its own: a new one gets a new
  * pool at once, and the one before carries its calls and event streams to their end before it closes.
  */
-import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
+import type { SecureContext } from "node:tls";
 import { buildConnector, Pool } from "undici";
-import { guardConnect, guardedLookup } from "../lib/index.ts";
+import { connectTrusting, guardConnect, guardedLookup } from "../lib/index.ts";
 
 /** Whom the server's TLS is shown, and whom we trust there; the same object while nothing of it changes. */
 export interface TlsIdentity {
   readonly context: SecureContext;
+  /** The same with these PEM certificates trusted besides. */
+  contextTrusting(ca: readonly string[]): SecureContext;
 }
 
 export interface PoolOptions {
   readonly origin: string;
-  /** PEM certificates trusted beside the system's roots, where no identity says whom to trust. */
-  readonly ca?: readonly string[] | undefined;
+  /** A PEM file whose certificates are trusted besides; read for each new connection. */
+  readonly caFile?: string | undefined;
   readonly connections: number;
   readonly connectMs: number;
 }
@@ -31,9 +33,7 @@ export class Pools {
 
   constructor(options: PoolOptions) {
     this.#options = options;
-    // One context for all connections: parsing the roots costs milliseconds.
-    const ca = options.ca === undefined ? undefined : [...rootCertificates, ...options.ca];
-    this.#pool = createPool(options, ca === undefined ? undefined : createSecureContext({ ca }));
+    this.#pool = createPool(options, undefined);
   }
 
   /** A call that was given an identity just before it changed takes the present one: there is no way back. */
@@ -41,7 +41,7 @@ export class Pools {
     if (identity === this.#identity || identity === undefined || this.#retired.has(identity)) return this.#pool;
     this.#drain();
     this.#identity = identity;
-    this.#pool = createPool(this.#options, identity.context);
+    this.#pool = createPool(this.#options, identity);
     return this.#pool;
   }
 
@@ -59,7 +59,7 @@ export class Pools {
   }
 }
 
-function createPool(options: PoolOptions, secureContext: SecureContext | undefined): Pool {
+function createPool(options: PoolOptions, identity: TlsIdentity | undefined): Pool {
   return new Pool(options.origin, {
     connections: options.connections,
     pipelining: 1,
@@ -67,7 +67,7 @@ function createPool(options: PoolOptions, secureContext: SecureContext | undefin
     // Deadlines are ours: undici's would end quiet event streams.
     headersTimeout: 0,
     bodyTimeout: 0,
-    connect: connectorFor(options, secureContext),
+    connect: connectorFor(options, identity),
   });
 }
 
@@ -75,10 +75,8 @@ function createPool(options: PoolOptions, secureContext: SecureContext | undefin
  * With TLS 1.3 the server judges our certificate after the connection stands for us. Node then tells the alert and goes on to
  * the end of the stream, for which undici would take it: a socket that is ended by the alert keeps it as the reason.
  */
-function connectorFor({ connectMs }: PoolOptions, secureContext: SecureContext | undefined): buildConnector.connector {
-  // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
-  const strict = { timeout: connectMs, rejectUnauthorized: true, lookup: guardedLookup("pinned") };
-  const connect = buildConnector(secureContext === undefined ? strict : { ...strict, secureContext });
+function connectorFor(options: PoolOptions, identity: TlsIdentity | undefined): buildConnector.connector {
+  const connect = trustingConnector(options, identity);
   return guardConnect("pinned", (target: buildConnector.Options, callback: buildConnector.Callback) => {
     connect(target, (...[error, socket]) => {
       if (error !== null || socket === null) {
@@ -89,4 +87,16 @@ function connectorFor({ connectMs }: PoolOptions, secureContext: SecureContext |
       callback(null, socket);
     });
   });
+}
+
+function trustingConnector(
+  { connectMs, caFile }: PoolOptions,
+  identity: TlsIdentity | undefined,
+): buildConnector.connector {
+  // Said outright, because NODE_TLS_REJECT_UNAUTHORIZED changes only the default.
+  const strict = { timeout: connectMs, rejectUnauthorized: true, lookup: guardedLookup("pinned") };
+  const build = (secureContext: SecureContext): buildConnector.connector =>
+    buildConnector({ ...strict, secureContext });
+  if (caFile !== undefined) return connectTrusting(caFile, build, identity && ((ca) => identity.contextTrusting(ca)));
+  return identity === undefined ? buildConnector(strict) : build(identity.context);
 }

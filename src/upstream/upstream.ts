@@ -1,4 +1,4 @@
-import type { Clock, RawHeaders } from "../lib/index.ts";
+import type { Clock } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { HttpCall, type UpstreamCall, type UpstreamSink } from "./call.ts";
 import { Deadlines } from "./deadlines.ts";
@@ -7,8 +7,8 @@ import { Pools, type TlsIdentity } from "./pools.ts";
 export interface UpstreamOptions {
   /** `http` or `https`; requests go to exactly this URL, query included. */
   readonly url: string;
-  /** PEM certificates trusted beside the system's roots. */
-  readonly ca?: readonly string[];
+  /** A PEM file whose certificates are trusted beside the system's roots; read for each new connection. */
+  readonly caFile?: string | undefined;
   readonly timeouts?: {
     /** Request to response head; default 5 min. */
     readonly firstByteMs?: number;
@@ -26,8 +26,8 @@ export interface UpstreamOptions {
 
 export interface UpstreamRequest {
   readonly method: "POST" | "GET" | "DELETE";
-  /** Everything the upstream shall see beside Host, Connection, Content-Length and Accept-Encoding. */
-  readonly headers: RawHeaders;
+  /** Everything the upstream shall see beside Host, Connection, Content-Length and Accept-Encoding; given away: the call adds to it. */
+  readonly headers: string[];
   readonly body?: Buffer | undefined;
   /** Whom TLS shows the server. A new one gets connections of its own; those of the one before end with their calls. */
   readonly tls?: TlsIdentity | undefined;
@@ -67,7 +67,7 @@ class HttpUpstream implements Upstream {
     this.#deadlines = new Deadlines({ clock: options.clock, tickMs: Math.min(1000, Math.max(5, shortest / 10)) });
     this.#pools = new Pools({
       origin: url.origin,
-      ca: options.ca,
+      caFile: options.caFile,
       connections: options.connections ?? defaultConnections,
       connectMs: options.timeouts?.connectMs ?? 10_000,
     });
@@ -78,17 +78,11 @@ class HttpUpstream implements Upstream {
   }
 
   request(request: UpstreamRequest, sink: UpstreamSink): UpstreamCall {
-    const own = request.firstByteMs;
-    const timeouts =
-      own !== undefined && own < this.#timeouts.firstByteMs ? { ...this.#timeouts, firstByteMs: own } : this.#timeouts;
-    const call = new HttpCall(sink, this.#clock, this.#deadlines, timeouts);
-    call.dispatch(this.#pools.poolFor(request.tls), {
-      path: this.#path,
-      method: request.method,
-      // The body is judged and passed on as it is: an encoded one could not be read (cases.md C06).
-      headers: [...request.headers, "accept-encoding", "identity"],
-      body: request.body ?? null,
-    });
+    const { method, headers, body = null, tls, firstByteMs } = request;
+    const call = new HttpCall(sink, this.#clock, this.#deadlines, this.#timeouts, firstByteMs);
+    // The body is judged and passed on as it is: an encoded one could not be read (cases.md C06).
+    headers.push("accept-encoding", "identity");
+    call.dispatch(this.#pools.poolFor(tls), { path: this.#path, method, headers, body });
     return call;
   }
 

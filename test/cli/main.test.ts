@@ -40,4 +40,26 @@ describe("the command line as a process", () => {
     },
     30_000,
   );
+
+  it.each([
+    [["chek", "-c", "x"], 2, "", /^there is no command `chek`\nusage: postern COMMAND\n/],
+    [["check", "--help"], 0, /^usage: postern check -c FILE/, ""],
+    [["help", "relay"], 0, /^usage: postern relay -c FILE\n$/, ""],
+    [["policy", "test", "-h"], 0, /^usage: postern policy test -c gateway.yaml/, ""],
+  ] as const)(
+    "`%s` is answered where it was asked",
+    async (args, expected, out, err) => {
+      const child = spawn(process.execPath, ["--import", "tsx", main, ...args], { stdio: ["ignore", "pipe", "pipe"] });
+      const said = ["", ""];
+      child.stdout.on("data", (chunk: Buffer) => {
+        said[0] += chunk.toString();
+      });
+      child.stderr.on("data", (chunk: Buffer) => {
+        said[1] += chunk.toString();
+      });
+      expect(await new Promise((resolve) => child.once("close", resolve))).toBe(expected);
+      expect(said).toEqual([out, err].map((text) => (text === "" ? "" : expect.stringMatching(text))));
+    },
+    30_000,
+  );
 });

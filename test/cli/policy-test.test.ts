@@ -19,6 +19,13 @@ function ask(...args: string[]) {
 }
 
 describe("one question", () => {
+  it("is answered where the files of certificates are not", async () => {
+    const own = "servers: { tickets: { url: https://t.internal/mcp, ca: /etc/postern/nowhere.pem } }";
+    const elsewhere = writeConfig("gateway.yaml", gatewayWith(3, policy).replace(/^servers: .*$/m, own));
+    const asked = await run(policyTest, "-c", elsewhere, "--server", "tickets", "--tool", "search");
+    expect([asked.code, asked.err]).toEqual([0, []]);
+  });
+
   it("allow: the rule, its line, and why; exit 0", async () => {
     expect(
       await ask("--server", "tickets", "--tool", "get_x", "--args", '{"id":1}', "--principal", '{"id":"key:a"}'),

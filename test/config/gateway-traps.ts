@@ -1,4 +1,4 @@
-import { gatewayWith, type Trap } from "./traps.ts";
+import { gatewayWith, relayWith, type Trap } from "./traps.ts";
 
 function withCredential(keys: string): string {
   return gatewayWith(2, `servers: { tickets: { url: http://t.internal/mcp, credential: { ${keys} } } }`);
@@ -6,6 +6,29 @@ function withCredential(keys: string): string {
 
 /** What people write into gateway.yaml by mistake, and all that is said of it: place and message, then the cure. */
 export const gatewayTraps: readonly Trap[] = [
+  {
+    title: "the relay's file in place of the gateway's",
+    yaml: relayWith(6, ""),
+    says: [["1:1 this is a relay file, not a gateway's", "the gateway's file, or `postern relay`"]],
+  },
+  {
+    title: "the policy in place of the gateway's file",
+    yaml: "version: 1\nservers: { tickets: { tools: [a] } }",
+    says: [["1:1 this is a policy file, not a gateway's", "the gateway's file, which names it"]],
+  },
+  {
+    title: "a variable where braces are open",
+    yaml: gatewayWith(
+      2,
+      `servers: { tickets: { url: http://t.internal/mcp, credential: { type: bearer, token: \${TOKEN} } } }`,
+    ),
+    says: [
+      [
+        "2:86 variables are not expanded here",
+        "a source for a secret: { env: NAME } or { file: PATH }; anything else as it is",
+      ],
+    ],
+  },
   {
     title: "nearly nothing",
     yaml: "relay: {}",
@@ -881,7 +904,7 @@ export const gatewayTraps: readonly Trap[] = [
       ["4:176 `agents.issuers[2].algorithms[0]`: with a symmetric algorithm, whoever verifies can also sign", "RS256"],
       [
         "4:184 unknown key `extra` in `agents.issuers[2]`",
-        "one of: issuer, audience, algorithms, requiredScopes, clientIds, jwks, requireTyp",
+        "one of: issuer, audience, algorithms, requiredScopes, clientIds, jwks, ca, requireTyp",
       ],
     ],
   },

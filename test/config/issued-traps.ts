@@ -124,7 +124,7 @@ export const issuedTraps: readonly Trap[] = [
     says: [
       [
         "2:178 unknown key `clientSecret` in `servers.tickets.credential.as`",
-        "one of: type, tokenEndpoint, issuer, clientId, scope, resource, audience",
+        "one of: type, tokenEndpoint, issuer, ca, clientId, scope, resource, audience",
       ],
     ],
   },

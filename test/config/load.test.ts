@@ -14,6 +14,7 @@ import {
 } from "../../src/config/index.ts";
 import { headerNameProblem } from "../../src/credentials/shapes.ts";
 import { compilePolicy, type PolicySource } from "../../src/policy/index.ts";
+import { internalCa } from "../support/internal-ca.ts";
 import { gatewayWith, relayWith, ticketsPolicy, writeConfig } from "./traps.ts";
 
 function sound<T>(loaded: Loaded<T>): { config: T; warnings: string[] } {
@@ -175,6 +176,21 @@ describe("gateway.yaml", () => {
     expect(relay.token).toEqual({ file: join(dirname(file), "../t") });
     expect(relay.ca).toBe("/etc/ca.pem");
     expect(audit.file).toBe(join(dirname(file), "logs/a.jsonl"));
+  });
+
+  it("looks for CA files beside itself, and on another machine not at all", () => {
+    const file = writeConfig(
+      "gateway.yaml",
+      gatewayWith(2, "servers: { tickets: { url: https://t.internal/mcp, ca: tls/ca.pem } }"),
+    );
+    const ca = join(dirname(file), "tls/ca.pem");
+    expect(loadGatewayConfig(file)).toMatchObject({ kind: "bad", problems: [{ at: { line: 2, column: 56 } }] });
+    expect(sound(loadGatewayConfig(file, { isElsewhere: true })).config.servers["tickets"]?.ca).toBe(ca);
+    mkdirSync(dirname(ca));
+    writeFileSync(ca, internalCa);
+    expect(sound(loadGatewayConfig(file)).config.servers["tickets"]?.ca).toBe(ca);
+    writeFileSync(file, gatewayWith(2, `servers: { tickets: { url: http://t.internal/mcp, ca: ${ca} } }`));
+    expect(loadGatewayConfig(file, { isElsewhere: true }).kind).toBe("bad");
   });
 
   it("reads the policy from its own file, and places problems there", () => {
@@ -355,11 +371,11 @@ describe("relay.yaml", () => {
   });
 
   it("two hashes rotate a key, and * is every server", () => {
-    const yaml = relayWith(5, '    agents: [{ name: bot, keySha256: [HASH_A, HASH_B], servers: ["*"] }]');
+    const yaml = relayWith(5, '    agents: [{ name: bot, keySha256: [HASH_B, HASH_D], servers: ["*"] }]');
     const { config } = sound(loadRelayConfig(writeConfig("relay.yaml", yaml)));
     expect(config.tunnels["acme"]?.agents[0]).toMatchObject({
       servers: ["*"],
-      keySha256: ["a".repeat(64), "b".repeat(64)],
+      keySha256: ["b".repeat(64), "d".repeat(64)],
     });
   });
 });

@@ -48,6 +48,27 @@ export const policyTraps: readonly Trap[] = [
     says: [["3:3 control character U+0001", "the same line without it"]],
   },
   {
+    title: "a key that stands further in than its neighbour",
+    yaml: "version: 1\nservers:\n  tickets:\n    tools: [a]\n  crm:\n    tools: b\n     prompts: [c]",
+    says: [
+      [
+        "6:12 the next line stands further in, so it continues this value, and has a `:`",
+        "keys of one map in one column, indented by spaces",
+      ],
+    ],
+  },
+  {
+    title: "a bracket too many, and all that follows from it",
+    yaml: "version: 1\nservers:\n  tickets: { tools: [a]] }\n  crm: { tools: [b] }",
+    says: [
+      [
+        "3:24 the indentation does not fit, or a bracket stays open",
+        "keys of one map in one column, indented by spaces; every [ and { closed",
+      ],
+      ["3:26 this does not belong here", "keys as `name: value`, lists as `- item`, not both in one place"],
+    ],
+  },
+  {
     title: "a tab as indentation",
     yaml: "version: 1\nservers:\n\ttickets: {}",
     says: [["3:1 a tab indents this line", "spaces"]],
@@ -144,13 +165,7 @@ export const policyTraps: readonly Trap[] = [
   {
     title: "an open quote",
     yaml: ticketsPolicy("    tools: ['a]"),
-    says: [
-      ["4:16 something is missing here: a closing quote or bracket, a `:` or a `,`", "the pair complete"],
-      [
-        "4:16 the indentation does not fit, or a bracket stays open",
-        "keys of one map in one column, indented by spaces; every [ and { closed",
-      ],
-    ],
+    says: [["4:16 something is missing here: a closing quote or bracket, a `:` or a `,`", "the pair complete"]],
   },
   {
     title: "two colons on a line",

@@ -1,7 +1,32 @@
-import { relayWith, type Trap } from "./traps.ts";
+import { gatewayWith, relayWith, type Trap } from "./traps.ts";
 
 /** What people write into relay.yaml by mistake, and all that is said of it: place and message, then the cure. */
 export const relayTraps: readonly Trap[] = [
+  {
+    title: "one port for agents and for probes",
+    yaml: relayWith(6, 'listen: "0.0.0.0:8080"\nadmin: { listen: "127.0.0.1:8080" }'),
+    says: [["7:18 `listen` and `admin.listen` share a port", "a port for each, such as 8080 and 9465"]],
+  },
+  {
+    title: "the port for agents on the default one for probes",
+    yaml: relayWith(6, 'listen: "127.0.0.1:9465"'),
+    says: [["6:9 `listen` and `admin.listen` share a port", "a port for each, such as 8080 and 9465"]],
+  },
+  {
+    title: "a gateway's hash as an agent's",
+    yaml: relayWith(5, "    agents: [{ name: bot, keySha256: [HASH_A], servers: [tickets] }]"),
+    says: [
+      [
+        "5:39 this is the hash of a gateway's token, which no agent has",
+        "the hash that `postern token new --kind agent` prints",
+      ],
+    ],
+  },
+  {
+    title: "the gateway's file in place of the relay's",
+    yaml: gatewayWith(4, ""),
+    says: [["1:1 this is a gateway file, not a relay's", "the relay's file, or `postern gateway`"]],
+  },
   {
     title: "nearly nothing",
     yaml: "listen: 8080",
@@ -95,7 +120,7 @@ export const relayTraps: readonly Trap[] = [
     title: "an agent by key and by OAuth, one with a name, and one by nothing",
     yaml: relayWith(
       5,
-      "    agents: [{ name: a, keySha256: [HASH_A], oauth: { issuer: https://i.x }, servers: [] }, { name: b, oauth: { issuer: https://i.x }, servers: [] }, { servers: [] }]",
+      "    agents: [{ name: a, keySha256: [HASH_B], oauth: { issuer: https://i.x }, servers: [] }, { name: b, oauth: { issuer: https://i.x }, servers: [] }, { servers: [] }]",
     ),
     says: [
       [
@@ -115,7 +140,7 @@ export const relayTraps: readonly Trap[] = [
   },
   {
     title: "an agent without servers",
-    yaml: relayWith(5, "    agents: [{ name: bot, keySha256: [HASH_A] }]"),
+    yaml: relayWith(5, "    agents: [{ name: bot, keySha256: [HASH_B] }]"),
     says: [["5:14 `tunnels.acme.agents[0].servers` is missing", 'servers: [tickets]   (["*"] for all of them)']],
   },
   {
@@ -178,7 +203,7 @@ export const relayTraps: readonly Trap[] = [
     title: "one key for two agents",
     yaml: relayWith(
       5,
-      "    agents: [{ name: a, keySha256: [HASH_A], servers: [x] }, { name: b, keySha256: [HASH_A], servers: [x] }]",
+      "    agents: [{ name: a, keySha256: [HASH_B], servers: [x] }, { name: b, keySha256: [HASH_B], servers: [x] }]",
     ),
     says: [["5:143 this hash belongs to another entry already", "the hash of a secret of its own"]],
   },
@@ -186,7 +211,7 @@ export const relayTraps: readonly Trap[] = [
     title: "one name for two agents",
     yaml: relayWith(
       5,
-      "    agents: [{ name: a, keySha256: [HASH_A], servers: [x] }, { name: a, keySha256: [HASH_B], servers: [x] }]",
+      "    agents: [{ name: a, keySha256: [HASH_B], servers: [x] }, { name: a, keySha256: [HASH_D], servers: [x] }]",
     ),
     says: [["5:128 `tunnels.acme.agents[1]` has the name of an entry of line 5", "each entry once"]],
   },

@@ -385,16 +385,14 @@ export const slipTraps: readonly Trap[] = [
     title: "a credential's keys beside it",
     yaml: gatewayWith(
       2,
-      "servers: { tickets: { url: http://t.internal/mcp, auth: { type: bearer }, token: supersecret, headers: { X-Key: supersecret }, ca: /etc/ca.pem } }",
+      "servers: { tickets: { url: http://t.internal/mcp, auth: { type: bearer }, token: supersecret, headers: { X-Key: supersecret }, tlsSkipVerify: true, caCert: /etc/ca.pem } }",
     ),
     says: [
       ["2:51 unknown key `auth` in `servers.tickets`", "credential: { type: bearer, token: { … } }"],
       ["2:75 unknown key `token` in `servers.tickets`", "credential: { type: bearer, token: { … } }"],
       ["2:95 unknown key `headers` in `servers.tickets`", "credential: { type: headers, headers: { … } }"],
-      [
-        "2:128 unknown key `ca` in `servers.tickets`",
-        "the file of NODE_EXTRA_CA_CERTS, or `ca` of a credential of type mtls",
-      ],
+      ["2:128 unknown key `tlsSkipVerify` in `servers.tickets`", "ca: PATH   (certificates are always verified)"],
+      ["2:149 unknown key `caCert` in `servers.tickets`", "ca"],
     ],
   },
 ];

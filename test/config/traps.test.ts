@@ -1,6 +1,7 @@
 import { basename, dirname } from "node:path";
 import { describe, expect, it } from "vitest";
 import { formatProblem, type Loaded, loadGatewayConfig, loadPolicy, loadRelayConfig } from "../../src/config/index.ts";
+import { caTraps, relayCaTraps } from "./ca-traps.ts";
 import { gatewayTraps } from "./gateway-traps.ts";
 import { issuedTraps } from "./issued-traps.ts";
 import { policyTraps } from "./policy-traps.ts";
@@ -10,8 +11,8 @@ import { type Trap, writeConfig } from "./traps.ts";
 
 const documents: readonly [string, (file: string) => Loaded<unknown>, readonly Trap[]][] = [
   ["policy.yaml", loadPolicy, policyTraps],
-  ["gateway.yaml", loadGatewayConfig, [...gatewayTraps, ...issuedTraps, ...slipTraps]],
-  ["relay.yaml", loadRelayConfig, relayTraps],
+  ["gateway.yaml", loadGatewayConfig, [...gatewayTraps, ...issuedTraps, ...slipTraps, ...caTraps]],
+  ["relay.yaml", loadRelayConfig, [...relayTraps, ...relayCaTraps]],
 ];
 
 for (const [name, load, traps] of documents) {

@@ -6,7 +6,7 @@ import { afterAll } from "vitest";
 /** A document with faults, and everything that must be said of it, in the order of the file. */
 export interface Trap {
   readonly title: string;
-  /** HASH_A, HASH_B and HASH_CAPITAL stand for hashes. */
+  /** HASH_A, HASH_B, HASH_D and HASH_CAPITAL stand for hashes. */
   readonly yaml: string;
   readonly says: readonly (readonly [placeAndMessage: string, cure: string])[];
 }
@@ -42,6 +42,7 @@ export function ticketsPolicy(lines: string): string {
 const hashes: readonly (readonly [string, string])[] = [
   ["HASH_A", "a".repeat(64)],
   ["HASH_B", "b".repeat(64)],
+  ["HASH_D", "d".repeat(64)],
   ["HASH_CAPITAL", "AB".repeat(32)],
 ];
 

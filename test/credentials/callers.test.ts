@@ -7,6 +7,7 @@ import {
   type CredentialOptions,
   credentialMetrics,
   type Injection,
+  labelCallers,
   type ServerCredential,
 } from "../../src/credentials/index.ts";
 import { ShapedCredential } from "../../src/credentials/server-credential.ts";
@@ -15,7 +16,7 @@ import { Secret } from "../../src/lib/index.ts";
 import { createLogger, renderMetrics, silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
-import { bearerAt, byRole, type Harness, open } from "./harness.ts";
+import { bearerAt, failuresIn, type Harness, Opened, open, sentBy } from "./harness.ts";
 
 const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] } path "one*" { capabilities = ["read"] }';
 const alice = { id: "key:alice" };
@@ -25,7 +26,7 @@ const apiPath = (id: string): string => `secret/data/mcp/own/${encodeCaller(id)}
 
 let clock: ManualClock;
 let store: VaultFake;
-const opened: Harness[] = [];
+const opened = new Opened();
 
 beforeEach(async () => {
   clock = new ManualClock();
@@ -34,7 +35,7 @@ beforeEach(async () => {
   await put(bob.id, { token: "value-of-bob", user: "bob" });
 });
 afterEach(async () => {
-  for (const harness of opened.splice(0)) await harness.credentials.close();
+  await opened.close();
   await store.stop();
 });
 
@@ -43,20 +44,12 @@ async function put(id: string, data: Record<string, unknown>): Promise<void> {
 }
 
 async function start(credential: CredentialOptions = bearerAt(template), areCallersVerified = true): Promise<Harness> {
-  const { roleId, secretId } = await store.enableApprole(rules);
-  const vault = byRole(store.address, roleId);
-  const harness = open({ vault, servers: { a: credential }, env: { SECRET_ID: secretId }, areCallersVerified, clock });
-  opened.push(harness);
-  return harness;
+  return await opened.byRole(store, { rules, servers: { a: credential }, areCallersVerified, clock });
 }
 
 async function startOne(credential?: CredentialOptions): Promise<ServerCredential> {
   return (await start(credential)).credentials.forServer("a");
 }
-
-const sentBy = (injection: Injection): string | undefined => injection.headers[1];
-const errors = ({ lines }: Harness) =>
-  lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "credential failed");
 
 describe("a credential whose path names the principal", () => {
   it("C24 gives each caller his own, at once and as the same object when warm", async () => {
@@ -76,15 +69,19 @@ describe("a credential whose path names the principal", () => {
     const states = harness.credentials.states();
     expect(states.servers[0]).toMatchObject({
       condition: "valid",
-      callers: { none: 0, valid: 2, stale: 0, failed: 1, needs_reauth: 0 },
+      callers: { none: 0, valid: 2, stale: 0, failed: 1, "needs-reauth": 0 },
       loads: 2,
       failures: 1,
       lastError: { code: "not-found" },
     });
+    const { callers } = states.servers[0] ?? {};
+    const shown = callers === undefined ? undefined : labelCallers(callers);
+    expect(shown).toEqual({ none: 0, valid: 2, stale: 0, failed: 1, needs_reauth: 0 });
     expect(states.store).toMatchObject({ reads: 2, readFailures: 1 });
     const { text } = await renderMetrics(credentialMetrics(states));
     expect(text).toContain('postern_credentials_callers{server="a",state="valid"} 2');
     expect(text).toContain('postern_credentials_callers{server="a",state="failed"} 1');
+    expect(text).toContain('postern_credentials_callers{server="a",state="needs_reauth"} 0');
     expect(text).not.toMatch(/alice|bob|nobody|mcp\/own/);
     expect(JSON.stringify(states)).not.toMatch(/value-of/);
   });
@@ -147,10 +144,10 @@ describe("a credential whose path names the principal", () => {
     for (let i = 0; i < 5; i += 1) expect((await harness.failure("a", nobody)).code).toBe("not-found");
     expect(store.count(apiPath(nobody.id))).toBe(1);
     expect(await harness.inject("a", bob)).toEqual(["Authorization", "Bearer value-of-bob"]);
-    const [line, second] = errors(harness);
+    const [line, second] = failuresIn(harness);
     expect(second).toBeUndefined();
     expect(line).toMatchObject({ server: "a", principal: nobody.id, code: "not-found" });
-    expect(line.reason).toContain("secret/data/mcp/own/oauth~3ahttps~3a~2f~2fidp.example.com~23~2e~2e~2fbob");
+    expect(line?.["reason"]).toContain("secret/data/mcp/own/oauth~3ahttps~3a~2f~2fidp.example.com~23~2e~2e~2fbob");
     await put(nobody.id, { token: "value-of-nobody" });
     clock.advance(30_000);
     expect(await harness.inject("a", nobody)).toEqual(["Authorization", "Bearer value-of-nobody"]);
@@ -292,8 +289,8 @@ describe("a credential whose path names the principal", () => {
     const harness = await start();
     const error = await harness.failure("a", { id: "oauth:https://i#\ud800" });
     expect(error.code).toBe("caller-unfit");
-    expect(errors(harness)).toHaveLength(1);
+    expect(failuresIn(harness)).toHaveLength(1);
     await harness.failure("a", { id: "oauth:https://i#\ud800" });
-    expect(errors(harness)).toHaveLength(1);
+    expect(failuresIn(harness)).toHaveLength(1);
   });
 });

@@ -8,27 +8,27 @@ import { inspect } from "node:util";
 import { exportJWK, exportPKCS8, generateKeyPair, jwtVerify } from "jose";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { loadGatewayConfig } from "../../src/config/index.ts";
-import type { CredentialOptions, Injection } from "../../src/credentials/index.ts";
+import type { CredentialOptions } from "../../src/credentials/index.ts";
 import { writeConfig } from "../config/traps.ts";
 import { findLeaks } from "../support/canary.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { json, TokenEndpoint } from "../support/token-endpoint.ts";
 import { until } from "../support/until.ts";
-import { agent, type Harness, open } from "./harness.ts";
+import { agent, type Harness, Opened, sentBy } from "./harness.ts";
 
 const secret = "s3cret-of-the-client:with/odd+signs";
 const hour = 3_600_000;
 
 let clock: ManualClock;
 let endpoint: TokenEndpoint;
-const opened: Harness[] = [];
+const opened = new Opened();
 
 beforeEach(async () => {
   clock = new ManualClock();
   endpoint = await TokenEndpoint.start();
 });
 afterEach(async () => {
-  for (const harness of opened.splice(0)) await harness.credentials.close();
+  await opened.close();
   await endpoint.stop();
 });
 
@@ -45,12 +45,8 @@ function client(more: Partial<Client> = {}): Client {
 }
 
 function start(credential: CredentialOptions = client(), env: Record<string, string> = { SECRET: secret }): Harness {
-  const harness = open({ servers: { a: credential }, env, clock });
-  opened.push(harness);
-  return harness;
+  return opened.open({ servers: { a: credential }, env, clock });
 }
-
-const sentBy = (injection: Injection): string | undefined => injection.headers[1];
 
 describe("oauthClientCredentials", () => {
   it("buys a token by the client's secret as basic credentials", async () => {
@@ -503,8 +499,7 @@ it("docs/credentials-oauth.md: every example loads and makes a credential", () =
     const credential = loaded.config.servers[server]?.credential;
     const { vault: store } = loaded.config;
     if (store === undefined) throw new Error("no vault");
-    const harness = open({ servers: { [server]: credential }, vault: store, env: {}, clock });
-    opened.push(harness);
+    const harness = opened.open({ servers: { [server]: credential }, vault: store, env: {}, clock });
     expect(harness.credentials.forServer(server).headerNames()).toEqual(["authorization"]);
   }
 });

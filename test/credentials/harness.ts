@@ -1,4 +1,4 @@
-import type { Caller, VaultOptions } from "../../src/credentials/index.ts";
+import type { Caller, Injection, VaultOptions } from "../../src/credentials/index.ts";
 import {
   type CredentialError,
   type CredentialOptions,
@@ -51,6 +51,49 @@ export function open(options: HarnessOptions): Harness {
       throw new Error(`server ${server} got a credential`);
     },
   };
+}
+
+/** What a test has opened: to be closed before the store or endpoint that it talks to is stopped. */
+export class Opened {
+  readonly #harnesses: Harness[] = [];
+
+  open(options: HarnessOptions): Harness {
+    const harness = open(options);
+    this.#harnesses.push(harness);
+    return harness;
+  }
+
+  /** Logs in at `store` by a role of its own, which may do what `rules` say. */
+  async byRole(store: RoleStore, options: RoleOptions): Promise<Harness> {
+    const { rules = readMcp, role, vault, env, ...more } = options;
+    const { roleId, secretId } = await store.enableApprole(rules, role);
+    return this.open({ vault: byRole(store.address, roleId, vault), env: { SECRET_ID: secretId, ...env }, ...more });
+  }
+
+  async close(): Promise<void> {
+    for (const { credentials } of this.#harnesses.splice(0)) await credentials.close();
+  }
+}
+
+interface RoleStore {
+  readonly address: string;
+  enableApprole(rules: string, role?: Record<string, unknown>): Promise<{ roleId: string; secretId: string }>;
+}
+
+interface RoleOptions extends Omit<HarnessOptions, "vault"> {
+  readonly rules?: string;
+  readonly role?: Record<string, unknown>;
+  readonly vault?: Partial<VaultOptions>;
+}
+
+/** The least policy for entries below `mcp/`. */
+export const readMcp = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
+
+export const sentBy = (injection: Injection): string | undefined => injection.headers[1];
+
+/** The log lines that tell of a credential which could not be had. */
+export function failuresIn({ lines }: Harness): Record<string, unknown>[] {
+  return lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "credential failed");
 }
 
 export function bearerAt(path: string, field = "token", mount = "secret"): CredentialOptions {

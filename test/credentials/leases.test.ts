@@ -7,7 +7,7 @@ import { ManualClock } from "../support/manual-clock.ts";
 import { TokenEndpoint } from "../support/token-endpoint.ts";
 import { until } from "../support/until.ts";
 import { type Seen, VaultFake } from "../support/vault-fake.ts";
-import { agent, byRole, byToken, type Harness, open } from "./harness.ts";
+import { agent, byToken, type Harness, Opened, open } from "./harness.ts";
 
 const path = "db/creds/tickets";
 const dynamic: CredentialOptions = {
@@ -20,6 +20,7 @@ let clock: ManualClock;
 let fake: VaultFake;
 let issuedCount = 0;
 let harness: Harness | undefined;
+const opened = new Opened();
 
 beforeEach(async () => {
   clock = new ManualClock();
@@ -27,7 +28,7 @@ beforeEach(async () => {
   issuedCount = 0;
 });
 afterEach(async () => {
-  await harness?.credentials.close();
+  await opened.close();
   harness = undefined;
   await fake.stop();
 });
@@ -60,14 +61,8 @@ async function start(
   more: Partial<VaultOptions> = {},
 ): Promise<Harness> {
   fake.engine = issuing(life);
-  const { roleId, secretId } = await fake.enableApprole(rules, role);
-  harness = open({
-    vault: byRole(fake.address, roleId, more),
-    servers: { a: credential },
-    env: { SECRET_ID: secretId },
-    clock,
-    random: () => 0,
-  });
+  const servers = { a: credential };
+  harness = await opened.byRole(fake, { rules, role, vault: more, servers, clock, random: () => 0 });
   return harness;
 }
 
@@ -102,14 +97,7 @@ describe("the life of a lease", () => {
 
   it("replicas spread themselves: the wait is up to a tenth of the life shorter", async () => {
     fake.engine = issuing({ seconds: 60 });
-    const { roleId, secretId } = await fake.enableApprole(rules);
-    const options = {
-      vault: byRole(fake.address, roleId),
-      servers: { a: dynamic },
-      env: { SECRET_ID: secretId },
-      clock,
-    };
-    harness = open({ ...options, random: () => 0.999 });
+    harness = await opened.byRole(fake, { rules, servers: { a: dynamic }, clock, random: () => 0.999 });
     await user();
     clock.advance(34_300);
     await until(() => issuedCount === 2, "the second lease");
@@ -261,7 +249,12 @@ describe("the life of a lease", () => {
   it("is given back where the token is not ours, and a store that is silent is not waited for", async () => {
     fake.engine = issuing({ seconds: 60 });
     const token = await fake.createToken({ ttlMs: 3_600_000, rules });
-    harness = open({ vault: byToken(fake.address), servers: { a: dynamic }, env: { STORE_TOKEN: token }, clock });
+    harness = opened.open({
+      vault: byToken(fake.address),
+      servers: { a: dynamic },
+      env: { STORE_TOKEN: token },
+      clock,
+    });
     await user();
     fake.fault = ({ path: asked }) => (asked === "sys/leases/revoke" ? { kind: "hang" } : undefined);
     const closed = harness.credentials.close();
@@ -283,7 +276,12 @@ describe("a lease that is on its way when we stop", () => {
       return issue(request);
     };
     const token = await fake.createToken({ ttlMs: 3_600_000, rules });
-    harness = open({ vault: byToken(fake.address), servers: { a: dynamic }, env: { STORE_TOKEN: token }, clock });
+    harness = opened.open({
+      vault: byToken(fake.address),
+      servers: { a: dynamic },
+      env: { STORE_TOKEN: token },
+      clock,
+    });
     await user().catch(() => undefined);
     await closed;
     expect(issuedCount).toBe(1);

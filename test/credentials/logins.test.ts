@@ -7,14 +7,13 @@ import type { VaultOptions } from "../../src/credentials/index.ts";
 import { findLeaks } from "../support/canary.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
-import { bearerAt, type Harness, open } from "./harness.ts";
+import { bearerAt, type Harness, Opened, readMcp } from "./harness.ts";
 
-const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
 const canary = "canary-5c0e2ff1a97b4f02";
 
 let fake: VaultFake;
 let folder: string;
-const opened: Harness[] = [];
+const opened = new Opened();
 
 beforeEach(async () => {
   fake = await VaultFake.start();
@@ -22,16 +21,14 @@ beforeEach(async () => {
   for (const path of ["mcp/a", "mcp/b"]) await fake.putSecret("secret", path, { token: "value" });
 });
 afterEach(async () => {
-  for (const { credentials } of opened.splice(0)) await credentials.close();
+  await opened.close();
   await fake.stop();
   await rm(folder, { recursive: true, force: true });
 });
 
 function openWith(auth: VaultOptions["auth"], more: Partial<VaultOptions> = {}): Harness {
   const servers = { a: bearerAt("mcp/a"), b: bearerAt("mcp/b") };
-  const harness = open({ vault: { address: fake.address, auth, ...more }, servers });
-  opened.push(harness);
-  return harness;
+  return opened.open({ vault: { address: fake.address, auth, ...more }, servers });
 }
 
 /** Put in place as a kubelet does it: by a rename. */
@@ -45,7 +42,7 @@ async function place(name: string, text: string): Promise<string> {
 describe.each(["kubernetes", "jwt"] as const)("%s", (method) => {
   it("logs in by role with the token of a file", async () => {
     const file = await place("token", `${canary}\n`);
-    fake.enableLogin(method, ({ role, jwt }) => role === "postern" && jwt === canary, rules);
+    fake.enableLogin(method, ({ role, jwt }) => role === "postern" && jwt === canary, readMcp);
     const { inject } = openWith({ method, role: "postern", jwt: { file } });
     expect(await inject("a")).toEqual(["Authorization", "Bearer value"]);
     const [login] = fake.seen;
@@ -56,7 +53,7 @@ describe.each(["kubernetes", "jwt"] as const)("%s", (method) => {
   it("C28 reads the file anew at every login", async () => {
     const file = await place("token", "first");
     let living = "first";
-    fake.enableLogin(method, ({ jwt }) => jwt === living, rules);
+    fake.enableLogin(method, ({ jwt }) => jwt === living, readMcp);
     const { inject } = openWith({ method, role: "postern", jwt: { file } });
     await inject("a");
     living = "second";
@@ -67,14 +64,14 @@ describe.each(["kubernetes", "jwt"] as const)("%s", (method) => {
 
   it("takes a mount of another name", async () => {
     const file = await place("token", canary);
-    fake.enableLogin("clusters/east", () => true, rules);
+    fake.enableLogin("clusters/east", () => true, readMcp);
     const { inject } = openWith({ method, role: "postern", jwt: { file }, mount: "clusters/east" });
     expect(await inject("a")).toEqual(["Authorization", "Bearer value"]);
   });
 
   it("says how it was refused, without the token", async () => {
     const file = await place("token", canary);
-    fake.enableLogin(method, () => false, rules);
+    fake.enableLogin(method, () => false, readMcp);
     const { failure, lines } = openWith({ method, role: "postern", jwt: { file } });
     const error = await failure("a");
     expect(error).toMatchObject({ code: "login-denied", status: 400, cure: expect.stringContaining("role postern") });
@@ -95,7 +92,7 @@ describe("approle with a wrapped secret id", () => {
   const isAlarm = (line: string): boolean => line.includes("wrapped secret id may be known to others");
 
   async function wrapped(path = creationPath): Promise<{ harness: Harness; roleId: string; secretId: string }> {
-    const { roleId, secretId } = await fake.enableApprole(rules);
+    const { roleId, secretId } = await fake.enableApprole(readMcp);
     const wrappedSecretId = { file: await place("wrapped", `${fake.wrap(path, { secret_id: secretId })}\n`) };
     return { harness: openWith({ method: "approle", roleId, wrappedSecretId }), roleId, secretId };
   }
@@ -126,16 +123,15 @@ describe("approle with a wrapped secret id", () => {
   });
 
   it("raises the alarm when somebody else was first, asks no more, and goes on with a new one", async () => {
-    const { roleId, secretId } = await fake.enableApprole(rules);
+    const { roleId, secretId } = await fake.enableApprole(readMcp);
     const wrappedSecretId = { file: await place("wrapped", "s.taken-already") };
     const clock = new ManualClock();
     const servers = { a: bearerAt("mcp/a") };
-    const harness = open({
+    const harness = opened.open({
       vault: { address: fake.address, auth: { method: "approle", roleId, wrappedSecretId } },
       servers,
       clock,
     });
-    opened.push(harness);
     for (let i = 0; i < 3; i += 1) {
       expect(await harness.failure("a")).toMatchObject({ code: "wrapping-refused" });
       clock.advance(120_000);
@@ -148,16 +144,15 @@ describe("approle with a wrapped secret id", () => {
   });
 
   it("looks again when the store was away, but never unwraps again", async () => {
-    const { roleId, secretId } = await fake.enableApprole(rules);
+    const { roleId, secretId } = await fake.enableApprole(readMcp);
     const wrappedSecretId = { file: await place("wrapped", fake.wrap(creationPath, { secret_id: secretId })) };
     const clock = new ManualClock();
     const servers = { a: bearerAt("mcp/a") };
-    const harness = open({
+    const harness = opened.open({
       vault: { address: fake.address, auth: { method: "approle", roleId, wrappedSecretId } },
       servers,
       clock,
     });
-    opened.push(harness);
     fake.fault = ({ path }) => (path === "sys/wrapping/lookup" ? { kind: "status", status: 503 } : undefined);
     expect((await harness.failure("a")).code).toBe("store-sealed");
     clock.advance(120_000);

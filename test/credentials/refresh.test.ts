@@ -6,15 +6,14 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { CredentialError, CredentialOptions, Injection, VaultOptions } from "../../src/credentials/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
-import { agent, bearerAt, byRole, type Harness, open } from "./harness.ts";
+import { agent, bearerAt, Opened, sentBy } from "./harness.ts";
 
-const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
 const entry = "secret/data/mcp/a";
 
 let clock: ManualClock;
 let store: VaultFake;
 let folder: string;
-const opened: Harness[] = [];
+const opened = new Opened();
 
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), "postern-refresh-"));
@@ -23,7 +22,7 @@ beforeEach(async () => {
   await store.putSecret("secret", "mcp/a", { token: "value-1", user: "svc" });
 });
 afterEach(async () => {
-  for (const harness of opened.splice(0)) await harness.credentials.close();
+  await opened.close();
   await store.stop();
   rmSync(folder, { recursive: true });
 });
@@ -33,18 +32,9 @@ async function start(
   env: Record<string, string> = {},
   more: Partial<VaultOptions> = {},
 ) {
-  const { roleId, secretId } = await store.enableApprole(rules);
-  const harness = open({
-    vault: byRole(store.address, roleId, more),
-    servers: { a: credential },
-    env: { SECRET_ID: secretId, ...env },
-    clock,
-  });
-  opened.push(harness);
+  const harness = await opened.byRole(store, { vault: more, servers: { a: credential }, env, clock });
   return harness.credentials.forServer("a");
 }
-
-const sentBy = (injection: Injection): string | undefined => injection.headers[1];
 
 describe("a refused injection", () => {
   it("is read anew however fresh it is, and the new value serves from then on", async () => {

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { Cached } from "../../src/credentials/cache.ts";
 import { CredentialError } from "../../src/credentials/errors.ts";
 import { credentialMetrics } from "../../src/credentials/index.ts";
-import { joinStates } from "../../src/credentials/states.ts";
+import { joinStates, labelOf } from "../../src/credentials/states.ts";
 import { renderMetrics } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { VaultFake } from "../support/vault-fake.ts";
@@ -39,7 +39,7 @@ describe("the state of a cached value", () => {
     next = () => Promise.reject(new CredentialError("needs-reauth", "the grant is gone", "grant it anew"));
     clock.advance(60_000);
     await expect(cached.reload()).rejects.toThrow("gone");
-    expect(cached.state().condition).toBe("needs_reauth");
+    expect([cached.state().condition, labelOf(cached.state().condition)]).toEqual(["needs-reauth", "needs_reauth"]);
     next = () => Promise.resolve("v2");
     clock.advance(60_000);
     await cached.reload();
@@ -112,6 +112,7 @@ describe("states of all credentials", () => {
       const { text } = await renderMetrics(credentialMetrics(states));
       expect(text).toContain('postern_credentials_state{server="odd",state="failed"} 1');
       expect(text).toContain('postern_credentials_state{server="good",state="valid"} 1');
+      expect(text).toContain('postern_credentials_state{server="good",state="needs_reauth"} 0');
       expect(text).toContain('postern_credentials_store_logins_total{result="ok"} 1');
       expect(text).not.toContain('server="free"');
       const printed = JSON.stringify(states) + text;

@@ -1,12 +1,15 @@
 /** Client certificates: what makes one, what is refused and how it is said, and one that the store's PKI issues. */
 import { generateKeyPairSync, X509Certificate } from "node:crypto";
+import type { AddressInfo } from "node:net";
+import { connect, createServer, type SecureContext } from "node:tls";
 import { inspect } from "node:util";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, onTestFinished } from "vitest";
 import { CredentialError } from "../../src/credentials/errors.ts";
 import { needlesOf } from "../../src/credentials/index.ts";
 import { mtlsShape } from "../../src/credentials/tls-identity.ts";
 import { Secret } from "../../src/lib/index.ts";
 import { clientPairs } from "../support/client-pairs.ts";
+import { internalCa, serverPairs } from "../support/internal-ca.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
 import { VaultFake } from "../support/vault-fake.ts";
@@ -28,6 +31,27 @@ function thrownBy(action: () => unknown): CredentialError {
   throw new Error("nothing was thrown");
 }
 
+/** A server that says whose certificate it was shown; the error's code where it is not trusted. */
+async function listenTls(): Promise<(context: SecureContext | undefined) => Promise<string>> {
+  const server = createServer({ ...serverPairs[0], requestCert: true, rejectUnauthorized: false }, (socket) => {
+    socket.on("error", () => undefined).end(String(socket.getPeerCertificate().subject?.CN));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  return (secureContext) =>
+    new Promise((resolve) => {
+      const socket = connect({
+        host: "127.0.0.1",
+        port,
+        rejectUnauthorized: true,
+        ...(secureContext && { secureContext }),
+      });
+      socket.on("data", (text: Buffer) => resolve(text.toString()));
+      socket.on("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? "no code"));
+    });
+}
+
 describe("a stored certificate", () => {
   it("adds no header, and is the same object while the texts are the same", () => {
     const shape = mtlsShape(stored, new ManualClock());
@@ -37,6 +61,17 @@ describe("a stored certificate", () => {
     expect(again.tls).toBe(first.tls);
     const other = shape.build(secretsOf(two.certificate, two.key));
     expect(other.tls).not.toBe(first.tls);
+  });
+
+  it("is shown to a server whose CA is trusted besides, and keeps its own CA", async () => {
+    const shake = await listenTls();
+    const build = (more: object, ...texts: readonly string[]) =>
+      mtlsShape({ ...stored, ...more }, new ManualClock()).build(secretsOf(one.certificate, one.key, ...texts)).tls;
+    expect(await shake(build({})?.context)).toBe("UNABLE_TO_VERIFY_LEAF_SIGNATURE");
+    expect(await shake(build({})?.contextTrusting([internalCa]))).toBe("client-1");
+    const own = build({ ca: entry("ca") }, internalCa);
+    expect(await shake(own?.context)).toBe("client-1");
+    expect(await shake(own?.contextTrusting([two.certificate]))).toBe("client-1");
   });
 
   it("shows nothing of its key to whoever prints it, and no answer is searched for it", () => {

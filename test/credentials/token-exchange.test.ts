@@ -1,12 +1,12 @@
 /** The agent's own access token as what a server's token is bought with (RFC 8693), against a scripted endpoint. */
 import { SignJWT } from "jose";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { Caller, CredentialOptions, Injection, ServerCredential } from "../../src/credentials/index.ts";
+import type { Caller, CredentialOptions, ServerCredential } from "../../src/credentials/index.ts";
 import { Secret } from "../../src/lib/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { json, TokenEndpoint } from "../support/token-endpoint.ts";
 import { until } from "../support/until.ts";
-import { type Harness, open } from "./harness.ts";
+import { failuresIn, type Harness, Opened, sentBy } from "./harness.ts";
 
 const secret = "client-secret-5f3a";
 const accessToken = "urn:ietf:params:oauth:token-type:access_token";
@@ -14,7 +14,7 @@ const hour = 3_600_000;
 
 let clock: ManualClock;
 let endpoint: TokenEndpoint;
-const opened: Harness[] = [];
+const opened = new Opened();
 
 beforeEach(async () => {
   clock = new ManualClock();
@@ -22,7 +22,7 @@ beforeEach(async () => {
   endpoint.answer = (res) => endpoint.grant(res, { issued_token_type: accessToken });
 });
 afterEach(async () => {
-  for (const harness of opened.splice(0)) await harness.credentials.close();
+  await opened.close();
   await endpoint.stop();
 });
 
@@ -34,9 +34,7 @@ function start(more: Record<string, unknown> = {}): Harness {
     client: { auth: "basic", secret: { env: "SECRET" } },
     ...more,
   } as CredentialOptions;
-  const harness = open({ servers: { a: credential }, env: { SECRET: secret }, areCallersVerified: true, clock });
-  opened.push(harness);
-  return harness;
+  return opened.open({ servers: { a: credential }, env: { SECRET: secret }, areCallersVerified: true, clock });
 }
 
 const startOne = (more?: Record<string, unknown>): ServerCredential => start(more).credentials.forServer("a");
@@ -44,10 +42,6 @@ const startOne = (more?: Record<string, unknown>): ServerCredential => start(mor
 function callerWith(token: string, lifeMs = 24 * hour, id = "oauth:https://i#bob"): Caller {
   return { id, token: new Secret(token), expiresAt: clock.wall() + lifeMs };
 }
-
-const sentBy = (injection: Injection): string | undefined => injection.headers[1];
-const errors = ({ lines }: Harness) =>
-  lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "credential failed");
 
 describe("token exchange", () => {
   it("C24 sends the agent's token to the endpoint as the subject, and to the server what it was given", async () => {
@@ -192,11 +186,11 @@ describe("there is no token", () => {
       await harness.failure("a", caller);
     }
     expect(endpoint.asked).toHaveLength(0);
-    expect(errors(harness).map(({ principal, code }) => [principal, code])).toEqual([
+    expect(failuresIn(harness).map(({ principal, code }) => [principal, code])).toEqual([
       ["key:claude", "caller-unfit"],
       ["oauth:https://i#bob", "caller-unfit"],
     ]);
-    expect(errors(harness)[0].reason).toContain("came with a key");
+    expect(failuresIn(harness)[0]?.["reason"]).toContain("came with a key");
   });
 
   it.each([

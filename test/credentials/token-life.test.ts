@@ -4,16 +4,15 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
 import { type Seen, VaultFake } from "../support/vault-fake.ts";
-import { bearerAt, byRole, byToken, type Harness, open } from "./harness.ts";
+import { bearerAt, byRole, byToken, type Harness, Opened, open, readMcp } from "./harness.ts";
 
-const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
 const login = "auth/approle/login";
 const renewal = "auth/token/renew-self";
 const lookup = "auth/token/lookup-self";
 
 let clock: ManualClock;
 let store: VaultFake;
-const opened: Harness[] = [];
+const opened = new Opened();
 
 beforeEach(async () => {
   clock = new ManualClock();
@@ -21,16 +20,13 @@ beforeEach(async () => {
   for (const name of ["a", "b", "c"]) await store.putSecret("secret", `mcp/${name}`, { token: `value-of-${name}` });
 });
 afterEach(async () => {
-  for (const harness of opened.splice(0)) await harness.credentials.close();
+  await opened.close();
   await store.stop();
 });
 
 async function start(role: Record<string, unknown>, more = {}): Promise<Harness> {
-  const { roleId, secretId } = await store.enableApprole(rules, role);
   const servers = { a: bearerAt("mcp/a"), b: bearerAt("mcp/b"), c: bearerAt("mcp/c") };
-  const harness = open({ vault: byRole(store.address, roleId, more), servers, env: { SECRET_ID: secretId }, clock });
-  opened.push(harness);
-  return harness;
+  return await opened.byRole(store, { role, vault: more, servers, clock });
 }
 
 /** Moves on by `ms` and waits until the store has seen `count` requests to `path` and we have their answers. */
@@ -157,14 +153,13 @@ describe("the store's token", () => {
   });
 
   it("C28 that somebody gave us is looked at again before it ends, and its last second is not taken for eternity", async () => {
-    const first = await store.createToken({ ttlMs: 300_500, rules });
-    const harness = open({
+    const first = await store.createToken({ ttlMs: 300_500, rules: readMcp });
+    const harness = opened.open({
       vault: byToken(store.address),
       servers: { a: bearerAt("mcp/a"), b: bearerAt("mcp/b") },
       env: { STORE_TOKEN: first },
       clock,
     });
-    opened.push(harness);
     clock.advance(300_000);
     await harness.inject("a");
     expect(clock.nextInMs).toBeLessThan(1_000);
@@ -172,13 +167,12 @@ describe("the store's token", () => {
   });
 
   it("C28 is left alone when it never ends", async () => {
-    const harness = open({
+    const harness = opened.open({
       vault: byToken(store.address),
       servers: { a: bearerAt("mcp/a") },
       env: { STORE_TOKEN: store.rootToken },
       clock,
     });
-    opened.push(harness);
     await harness.inject();
     expect(clock.nextInMs).toBeUndefined();
   });
@@ -263,7 +257,7 @@ describe("the store's token", () => {
   it("C28 carries the namespace, and X-Vault-Request, on every kind of request, and no token on a login", async () => {
     const space = await store.namespace("platform");
     await space.putSecret("secret", "mcp/a", { token: "value-of-a" });
-    const { roleId, secretId } = await space.enableApprole(rules);
+    const { roleId, secretId } = await space.enableApprole(readMcp);
     const harness = open({
       vault: byRole(store.address, roleId, { namespace: "platform" }),
       servers: { a: bearerAt("mcp/a"), b: bearerAt("mcp/b") },

@@ -1,10 +1,11 @@
 /** What the token manager does with answers that come at an awkward time; its ordinary life is in token-life.test.ts. */
 import { describe, expect, it } from "vitest";
 import type { CredentialError } from "../../src/credentials/errors.ts";
+import type { WatchedTransport } from "../../src/credentials/store-health.ts";
 import { TokenManager } from "../../src/credentials/vault-auth.ts";
 import { VaultFailure } from "../../src/credentials/vault-failure.ts";
 import type { Grant } from "../../src/credentials/vault-login.ts";
-import type { VaultAnswer, VaultTransport } from "../../src/credentials/vault-transport.ts";
+import type { VaultAnswer } from "../../src/credentials/vault-transport.ts";
 import { Secret } from "../../src/lib/index.ts";
 import { silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
@@ -21,11 +22,15 @@ function setUp(ownsToken = false) {
   const requests: (Pending<VaultAnswer> & { path: string; token: Secret | undefined })[] = [];
   const ask = (path: string, token: Secret | undefined): Promise<VaultAnswer> =>
     new Promise((resolve, reject) => requests.push({ path, token, resolve, reject }));
-  const transport: VaultTransport = {
+  const transport: WatchedTransport = {
     address: "https://store",
     read: ask,
     write: (path, _, token) => ask(path, token),
     close: async () => undefined,
+    blocked: undefined,
+    part: () => transport,
+    aside: () => transport,
+    insistent: () => transport,
   };
   const login = {
     ownsToken,

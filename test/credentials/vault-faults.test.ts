@@ -9,9 +9,8 @@ import { findLeaks } from "../support/canary.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
 import { type Fault, type Seen, VaultFake } from "../support/vault-fake.ts";
-import { agent, bearerAt, byRole, byToken, type Harness, open } from "./harness.ts";
+import { agent, bearerAt, byToken, type Harness, Opened, open } from "./harness.ts";
 
-const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
 const canary = "canary-9d80b1c7f2a44e63";
 
 // Read by the package behind node-vault's debug output when it is loaded, which is before any test.
@@ -21,7 +20,7 @@ vi.hoisted(() => {
 
 let clock: ManualClock;
 let store: VaultFake;
-const opened: Harness[] = [];
+const opened = new Opened();
 
 beforeEach(async () => {
   clock = new ManualClock();
@@ -30,20 +29,13 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   vi.unstubAllEnvs();
-  for (const harness of opened.splice(0)) await harness.credentials.close();
+  await opened.close();
   await store.stop();
 });
 
 async function start(): Promise<{ harness: Harness; secrets: Record<string, string> }> {
-  const { roleId, secretId } = await store.enableApprole(rules);
-  const harness = open({
-    vault: byRole(store.address, roleId),
-    servers: { a: bearerAt("mcp/a") },
-    env: { SECRET_ID: secretId },
-    clock,
-  });
-  opened.push(harness);
-  return { harness, secrets: { canary, secretId } };
+  const harness = await opened.byRole(store, { servers: { a: bearerAt("mcp/a") }, clock });
+  return { harness, secrets: { canary, secretId: harness.env["SECRET_ID"] ?? "" } };
 }
 
 /** The secrets that the store granted us are secrets too. */
@@ -145,10 +137,8 @@ describe("a store that fails", () => {
 
   it("is read once for servers that share an entry", async () => {
     await store.putSecret("secret", "mcp/shared", { one: "value-1", two: "value-2" });
-    const { roleId, secretId } = await store.enableApprole(rules);
     const servers = { one: bearerAt("mcp/shared", "one"), two: bearerAt("mcp/shared", "two") };
-    const harness = open({ vault: byRole(store.address, roleId), servers, env: { SECRET_ID: secretId }, clock });
-    opened.push(harness);
+    const harness = await opened.byRole(store, { servers, clock });
     const both = await Promise.all([harness.inject("one"), harness.inject("two")]);
     expect(both.map(([, value]) => value)).toEqual(["Bearer value-1", "Bearer value-2"]);
     expect(store.count("secret/data/mcp/shared")).toBe(1);
@@ -210,11 +200,10 @@ describe("a store that fails", () => {
   });
 
   it("C27 gives a mount another version in mid run", async () => {
-    const { roleId, secretId } = await store.enableApprole('path "kv/*" { capabilities = ["read"] }');
+    const rules = 'path "kv/*" { capabilities = ["read"] }';
     const servers = { a: bearerAt("mcp/a", "token", "kv") };
-    const vault = byRole(store.address, roleId, { ttlMs: 1_000, staleForMs: 0 });
-    const harness = open({ vault, servers, env: { SECRET_ID: secretId }, clock });
-    opened.push(harness);
+    const vault = { ttlMs: 1_000, staleForMs: 0 };
+    const harness = await opened.byRole(store, { rules, vault, servers, clock });
     for (const version of ["1", "2", "1"] as const) {
       await store.mountKv("kv", version);
       await store.putSecret("kv", "mcp/a", { token: `of-version-${version}` });

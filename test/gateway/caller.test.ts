@@ -1,38 +1,19 @@
 /** For whom a credential is asked for: whoever this gateway has verified, or whom the relay claims where it is believed. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { Caller } from "../../src/credentials/index.ts";
-import type { AgentsOptions, Injector } from "../../src/gateway/index.ts";
-import { createToken } from "../../src/identity/index.ts";
+import type { Injector } from "../../src/gateway/index.ts";
 import { Secret } from "../../src/lib/index.ts";
-import { TestIssuer } from "../support/issuer.ts";
 import { until } from "../support/until.ts";
+import { EdgeAgents } from "./edge-agents.ts";
 import { Harness, toolCall } from "./harness.ts";
 import { type Behaviour, echoResult, json } from "./scripted-upstream.ts";
 
-const audience = "https://relay.example.com/acme/tickets/mcp";
-const claude = createToken("agent");
-const issuer = new TestIssuer();
-let folder: string;
-let agents: AgentsOptions;
+const edge = new EdgeAgents();
+const { claude, issuer } = edge;
 let harness: Harness | undefined;
 
-beforeAll(async () => {
-  await issuer.start();
-  folder = mkdtempSync(join(tmpdir(), "postern-caller-"));
-  const file = join(folder, "keys.json");
-  writeFileSync(file, JSON.stringify(issuer.jwks));
-  agents = {
-    keys: [{ name: "claude", sha256: [claude.sha256] }],
-    issuers: [{ issuer: issuer.url, audience, jwks: { file } }],
-  };
-});
-afterAll(async () => {
-  await issuer.close();
-  rmSync(folder, { recursive: true });
-});
+beforeAll(() => edge.start());
+afterAll(() => edge.stop());
 afterEach(async () => {
   await harness?.stop();
   harness = undefined;
@@ -64,7 +45,7 @@ describe("a credential is asked for", () => {
     isEdge = true,
   ): Promise<{ h: Harness; asked: (readonly [string, Caller])[] }> => {
     const { credential, asked } = spy();
-    const h = await Harness.start(behave, { credential, ...(isEdge ? { gateway: { agents } } : {}) });
+    const h = await Harness.start(behave, { credential, ...(isEdge ? { gateway: { agents: edge.options } } : {}) });
     harness = h;
     return { h, asked };
   };

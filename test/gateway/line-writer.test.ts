@@ -5,10 +5,14 @@ import {
   existsSync,
   mkdtempSync,
   openSync,
+  readdirSync,
   readFileSync,
+  readlinkSync,
+  readSync,
   renameSync,
   rmSync,
   statSync,
+  writeFileSync,
 } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { Socket } from "node:net";
@@ -46,16 +50,18 @@ function open(
 
 /** A pipe whose reading end the test holds; nothing is read until `start`. */
 class Pipe {
+  readonly path: string;
   readonly writeFd: number;
+  #isWriterOpen = true;
   readonly #reader: Socket;
   readonly #chunks: Buffer[] = [];
 
   constructor(isBlocking: boolean) {
     count += 1;
-    const path = join(folder, `pipe-${count}`);
-    execFileSync("mkfifo", [path]);
-    const readFd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-    this.writeFd = openSync(path, isBlocking ? "w" : constants.O_WRONLY | constants.O_NONBLOCK);
+    this.path = join(folder, `pipe-${count}`);
+    execFileSync("mkfifo", [this.path]);
+    const readFd = openSync(this.path, constants.O_RDONLY | constants.O_NONBLOCK);
+    this.writeFd = openSync(this.path, isBlocking ? "w" : constants.O_WRONLY | constants.O_NONBLOCK);
     this.#reader = new Socket({ fd: readFd, readable: true, writable: false });
     this.#reader.pause();
   }
@@ -69,10 +75,46 @@ class Pipe {
     this.#reader.resume();
   }
 
+  /** For whoever opens its path. */
+  closeWriter(): void {
+    if (this.#isWriterOpen) closeSync(this.writeFd);
+    this.#isWriterOpen = false;
+  }
+
   close(): void {
     this.#reader.destroy();
-    closeSync(this.writeFd);
+    this.closeWriter();
   }
+}
+
+/** How many descriptors of this process stand for that file. */
+function openFds(path: string): number {
+  return readdirSync("/proc/self/fd").filter((fd) => linkOf(`/proc/self/fd/${fd}`) === path).length;
+}
+
+function linkOf(path: string): string | undefined {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whatever was to be closed by now is closed: the threads take their work in order, and only one of them is held up. */
+async function closesDone(): Promise<void> {
+  for (let i = 0; i < 8; i += 1) await readFile("/dev/null");
+}
+
+/** A writer on a pipe whose reader has stopped, amid a write that takes 300,001 bytes. */
+async function stalledPipe(writeTimeoutMs: number) {
+  const old = new Pipe(true);
+  const { writer, problems } = open({ file: old.path }, { writeTimeoutMs });
+  old.closeWriter();
+  const results: boolean[] = [];
+  const waiter = { onWritten: (isWritten: boolean) => results.push(isWritten) };
+  writer.append(`${"x".repeat(300_000)}\n`, waiter);
+  await closesDone();
+  return { path: old.path, old, writer, problems, results, waiter };
 }
 
 describe("line writer", () => {
@@ -214,6 +256,59 @@ describe("line writer", () => {
     await until(() => written === 2, "written");
     expect([readFileSync(`${file}.1`, "utf8"), readFileSync(file, "utf8")]).toEqual(["before\n", "after\n"]);
     await writer.close();
+  });
+
+  describe.each([
+    ["a file", (path: string) => writeFileSync(path, "")],
+    ["another pipe", (path: string) => execFileSync("mkfifo", [path])],
+  ])("a pipe that is rotated to %s while a write on it is under way", (_what, makeNext) => {
+    it("is closed when that write has come back, and gets the whole of it", async () => {
+      const { path, old, writer, problems, results, waiter } = await stalledPipe(60_000);
+      renameSync(path, `${path}.1`);
+      makeNext(path);
+      const nextFd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+      writer.reopen();
+      writer.append("after\n", waiter);
+      await closesDone();
+      expect(openFds(`${path}.1`)).toBe(2);
+      old.start();
+      await until(() => results.length === 2, "written");
+      await until(() => old.text.length === 300_001, "read");
+      await until(() => openFds(`${path}.1`) === 0, "both ends are closed");
+      expect([results, problems, old.text.endsWith("x\n")]).toEqual([[true, true], [], true]);
+      await writer.close();
+      await until(() => openFds(path) === 1, "closed as well");
+      const text = Buffer.alloc(100);
+      expect(text.toString("utf8", 0, readSync(nextFd, text))).toBe("after\n");
+      closeSync(nextFd);
+      old.close();
+    });
+  });
+
+  it("a pipe is not closed under a write that was given up, neither by rotation nor at the end", async () => {
+    const { path, old, writer, problems, results } = await stalledPipe(20);
+    await until(() => results.length === 1, "given up");
+    writer.reopen();
+    await writer.close();
+    await closesDone();
+    // The reader's, and the one that the write is on; the one that replaced it is gone.
+    expect([problems, openFds(path)]).toEqual([["TIMEOUT"], 2]);
+    old.start();
+    await until(() => openFds(path) === 0, "both ends are closed");
+    expect(old.text.length).toBe(300_001);
+    old.close();
+  });
+
+  it("a rotation after the end opens nothing, and closes nobody else's file under the old number", async () => {
+    const file = newFile();
+    const { writer } = open({ file });
+    await writer.close();
+    await until(() => openFds(file) === 0, "closed");
+    const others = [newFile(), newFile(), newFile()].map((path) => openSync(path, "w"));
+    writer.reopen();
+    await closesDone();
+    expect(openFds(file)).toBe(0);
+    for (const fd of others) closeSync(fd);
   });
 
   it("a file that cannot be opened is an error at once", () => {

@@ -1,7 +1,5 @@
 /** `agents.verify: edge`: the gateway says for itself who calls, whatever the relay claims. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { type AgentsOptions, createGateway, type GatewayOptions } from "../../src/gateway/index.ts";
@@ -13,39 +11,29 @@ import type { DialOptions } from "../../src/tunnel/index.ts";
 import { TestIssuer } from "../support/issuer.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 import { until } from "../support/until.ts";
+import { audience, EdgeAgents } from "./edge-agents.ts";
 import { Harness, header, noCredential, toolCall } from "./harness.ts";
 import { ScriptedStream } from "./scripted-stream.ts";
 import { type Behaviour, echoResult, idOf } from "./scripted-upstream.ts";
 
-const audience = "https://relay.example.com/acme/tickets/mcp";
-const claude = createToken("agent");
 const other = createToken("agent");
 const rotated = createToken("agent");
-const issuer = new TestIssuer();
-let folder: string;
+const edge = new EdgeAgents();
+const { claude, issuer } = edge;
 let agents: AgentsOptions;
 let harness: Harness | undefined;
 
 beforeAll(async () => {
-  await issuer.start();
-  folder = mkdtempSync(join(tmpdir(), "postern-edge-"));
-  const file = join(folder, "keys.json");
-  writeFileSync(file, JSON.stringify(issuer.jwks));
+  await edge.start();
   agents = {
     keys: [
       { name: "claude", sha256: [claude.sha256, rotated.sha256] },
       { name: "other", sha256: [other.sha256] },
     ],
-    issuers: [
-      { issuer: issuer.url, audience: "urn:somebody-else", jwks: { file } },
-      { issuer: issuer.url, audience, jwks: { file } },
-    ],
+    issuers: [{ issuer: issuer.url, audience: "urn:somebody-else", jwks: edge.jwks }, ...edge.options.issuers],
   };
 });
-afterAll(async () => {
-  await issuer.close();
-  rmSync(folder, { recursive: true });
-});
+afterAll(() => edge.stop());
 afterEach(async () => {
   await harness?.stop();
   harness = undefined;
@@ -122,7 +110,7 @@ describe("who calls", () => {
   });
 
   it("cannot be told while the issuer's keys are not to be had: the agent may come again", async () => {
-    const absent = { issuer: "http://127.0.0.1:1", audience, jwks: { file: join(folder, "none.json") } };
+    const absent = { issuer: "http://127.0.0.1:1", audience, jwks: { file: join(edge.folder, "none.json") } };
     const h = await start(echoResult, { agents: { keys: [], issuers: [absent] } });
     const agentToken = await issuer.token({ claims: { iss: absent.issuer } });
     expect(say(await h.call({ body, agentToken }))).toBe("OVERLOADED");
@@ -177,7 +165,7 @@ describe("a relay that does not pass tokens on", () => {
         id: "edge-1",
         software: "postern/test",
         servers: {},
-        audit: { target: { file: join(folder, `${isEdge}.jsonl`) }, onError: "deny" },
+        audit: { target: { file: join(edge.folder, `${isEdge}.jsonl`) }, onError: "deny" },
         agents: isEdge ? agents : undefined,
       },
       {

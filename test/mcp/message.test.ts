@@ -135,7 +135,8 @@ describe("C14 ids and numbers keep their bytes", () => {
     // One number to a JavaScript server, which would swap the answers.
     expect(idKeyOf("9007199254740993")).toBe(idKeyOf("9007199254740992"));
     expect(idKeyOf("9007199254740994")).not.toBe(idKeyOf("9007199254740992"));
-    expect(idKeyOf("1e400")).not.toBe(idKeyOf("1e401"));
+    expect(idKeyOf("1e400")).toBe(idKeyOf("1e401"));
+    expect(idKeyOf("1e400")).not.toBe(idKeyOf("-1e400"));
   });
 });
 

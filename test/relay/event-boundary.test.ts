@@ -12,7 +12,10 @@ function follow(chunks: readonly (string | Buffer)[]): EventBoundary {
 function readPlainly(stream: string): boolean {
   let buffer = "";
   let lastId = "";
-  for (const line of stream.split(/\r\n|\n|\r/).slice(0, -1)) {
+  for (const line of stream
+    .replace(/^\ufeff/, "")
+    .split(/\r\n|\n|\r/)
+    .slice(0, -1)) {
     if (line === "") lastId = buffer;
     const isId = line === "id" || line.startsWith("id:");
     if (isId && !line.includes("\0")) buffer = line.replace(/^id(: ?)?/, "");
@@ -67,8 +70,62 @@ describe("event boundaries", () => {
     for (const text of without) expect([text, follow([text]).hasId]).toEqual([text, false]);
   });
 
+  it("C08 one byte order mark in front of everything is no part of the first line, wherever it is cut", () => {
+    const mark = Buffer.from("\ufeff");
+    const marked = (text: string) => Buffer.concat([mark, Buffer.from(text)]);
+    for (const cut of [0, 1, 2, 3]) {
+      const see = (text: string) => follow([marked(text).subarray(0, cut), marked(text).subarray(cut)]);
+      expect([see("id: 1\n\n").hasId, see("id: 1\n\n").isAtBoundary]).toEqual([true, true]);
+      expect([see("id\n\n").hasId, see("").isAtBoundary, see("\n").isAtBoundary]).toEqual([false, true, true]);
+      expect(see("d").isAtBoundary).toBe(false);
+      // A second one, and one that is no longer in front, belong to the name of a field that nobody knows.
+      expect(see("\ufeffid: 1\n\n").hasId).toBe(false);
+      expect(see("data: 1\n\n\ufeffid: 1\n\n").hasId).toBe(false);
+      expect(follow([marked("").subarray(0, cut)]).isAtBoundary).toBe(cut === 0 || cut === 3);
+      expect(follow([marked("").subarray(0, cut)]).nextIn(marked("\n").subarray(cut))).toBe(cut === 3 ? 1 : 3 - cut);
+    }
+    expect(follow(["\n", "\ufeffid: 1\n\n"]).hasId).toBe(false);
+    expect(follow(["data: 1\n\n", "\ufeffid: 1\n\n"]).hasId).toBe(false);
+  });
+
+  it("what began like a byte order mark and was none is a line of its own", () => {
+    for (const begun of [[0xef], [0xef, 0xbb]]) {
+      for (const chunks of [[Buffer.from(begun)], begun.map((byte) => Buffer.from([byte]))]) {
+        const see = (text: string) => follow([...chunks, text]);
+        expect([see("\n").isAtBoundary, see("\n\n").isAtBoundary]).toEqual([false, true]);
+        expect([see("\r\n").isAtBoundary, see("\r\r").isAtBoundary]).toEqual([false, true]);
+        expect([see("id: 1\n\n").hasId, see("\nid: 1\n\n").hasId]).toEqual([false, true]);
+        expect(follow(chunks).nextIn(Buffer.from("\n\nx"))).toBe(2);
+      }
+    }
+  });
+
+  it("C08 an id with a NUL anywhere counts as no line at all, wherever it is cut", () => {
+    for (const line of ["id: \0", "id:\0", "id: 12345\0", "id: \x001", "id:1\0\x002"]) {
+      const text = `${line}\r\n\r\n`;
+      for (let cut = 0; cut <= text.length; cut += 1) {
+        const cutUp = (before: string) => follow([before, text.slice(0, cut), text.slice(cut)]).hasId;
+        expect([line, cut, cutUp(""), cutUp("id: 1\n"), cutUp("id: 1\n\n")]).toEqual([line, cut, false, true, true]);
+      }
+    }
+    // In any other line it is nothing special, and the next `id` is not tainted.
+    expect(follow(["data: \0\nid: 1\n\n"]).hasId).toBe(true);
+    expect(follow(["id: \0\nid: 1\n\n"]).hasId).toBe(true);
+  });
+
+  it("a CRLF that is cut in two is one line end", () => {
+    const see = (...chunks: string[]) => [follow(chunks).isAtBoundary, follow(chunks).hasId];
+    expect(see("id: 1\r", "\n")).toEqual([false, false]);
+    expect(see("id: 1\r", "\r")).toEqual([true, true]);
+    expect(see("id: 1\r", "\n\r")).toEqual([true, true]);
+    expect(see("id: 1\r\n\r", "\nid: \n")).toEqual([false, true]);
+    expect(see("id: 1\r", "", "\n")).toEqual([false, false]);
+    expect(see("id: 1\r\n", "\n")).toEqual([true, true]);
+    expect(see("\ufeff\r", "\nid: 1\r", "\n\r", "\n")).toEqual([true, true]);
+  });
+
   it("the next one in a chunk is the first place where a stream that ended there would stand between events", () => {
-    const piece = fc.constantFrom("data: x", "id: 1", "\n", "\r\n", "\r", ": c", "é", "\n\n");
+    const piece = fc.constantFrom("data: x", "id: 1", "\n", "\r\n", "\r", ": c", "é", "\n\n", "\ufeff");
     const text = fc.array(piece, { maxLength: 8 }).map((parts) => parts.join(""));
     fc.assert(
       fc.property(text, text, (before, chunk) => {
@@ -102,6 +159,7 @@ describe("event boundaries", () => {
       "retry: 3",
       "é",
       "\n\n",
+      "\ufeff",
     );
     fc.assert(
       fc.property(

@@ -186,6 +186,27 @@ describe("what breaks after the headers", () => {
     expect(client.text).toContain("-33010");
   });
 
+  it("C08 a byte order mark in front is no part of the first id: the client resumes", async () => {
+    const client = await begin("7", "\ufeffid: e1\ndata: 1\n\n");
+    session.last.fail("TUNNEL_LOST");
+    await client.has("0\r\n\r\n");
+    expect(client.text).not.toContain("error");
+  });
+
+  it("C08 says so where a byte order mark came too late to lead the stream: the client knows no such field", async () => {
+    await use({ timeouts: { keepAliveMs: 20 } });
+    const client = rig.raw();
+    client.send(rig.request(post, [], "{}"));
+    await opened();
+    session.last.head(200, events, "7");
+    await client.has(": keepalive");
+    session.last.data("\ufeffid: e1\ndata: 1\n\n");
+    await client.has("data: 1");
+    session.last.fail("TUNNEL_LOST");
+    await client.has("0\r\n\r\n");
+    expect(client.text).toContain('"id":7,"error":{"code":-33010,');
+  });
+
   it("C08 says so to a client of a revision without resumption, whatever ids the server sent", async () => {
     const client = rig.raw();
     client.send(rig.request(post, ["MCP-Protocol-Version: 2026-07-28"], "{}"));

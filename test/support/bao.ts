@@ -13,6 +13,13 @@ export interface Bao extends StoreUnderTest {
   /** Any request as root; resolves to the parsed answer, rejects unless 2xx. */
   readonly call: Call;
   readonly caFile: string | undefined;
+  /** A namespace with keys of its own, so that it can be sealed by itself (OpenBao 2.6 and later). */
+  sealableNamespace(name: string): Promise<SealableSpace>;
+}
+
+export interface SealableSpace extends StoreSpace {
+  seal(): Promise<void>;
+  unseal(): Promise<void>;
 }
 
 type Call = (method: string, path: string, body?: object) => Promise<Record<string, unknown>>;
@@ -97,9 +104,18 @@ export function baoAt(caller: Caller, stop: () => Promise<void>): Omit<Bao, "caF
     revokeLogins: async () => void (await call("PUT", "sys/leases/revoke-prefix/auth/approle/login")),
     namespace: async (name) => {
       await call("POST", `sys/namespaces/${name}`, {});
-      const inside = callAs({ ...caller, namespace: name });
-      await inside("POST", "sys/mounts/secret", { type: "kv", options: { version: "2" } });
-      return spaceOf(inside);
+      return await spaceWithKv(callAs({ ...caller, namespace: name }));
+    },
+    sealableNamespace: async (name) => {
+      const seal = 'seal "shamir" {\n shares = 1\n threshold = 1\n}';
+      const made = await call("POST", `sys/namespaces/${name}`, { seal });
+      const { key_shares: keys } = made["data"] as { key_shares: string[] };
+      // It begins sealed, and is asked from outside.
+      const unseal = async (): Promise<void> =>
+        void (await call("POST", `sys/namespaces/${name}/unseal`, { key: keys[0] }));
+      await unseal();
+      const space = await spaceWithKv(callAs({ ...caller, namespace: name }));
+      return { ...space, seal: async () => void (await call("POST", `sys/namespaces/${name}/seal`, {})), unseal };
     },
     seal: async () => void (await call("PUT", "sys/seal")),
   };
@@ -123,6 +139,11 @@ function callAs({ address, caFile, token, namespace }: Caller): Call {
       await dispatcher.destroy();
     }
   };
+}
+
+async function spaceWithKv(call: Call): Promise<StoreSpace> {
+  await call("POST", "sys/mounts/secret", { type: "kv", options: { version: "2" } });
+  return spaceOf(call);
 }
 
 function spaceOf(call: Call): StoreSpace {

@@ -1,4 +1,5 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from "node:http";
+import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { type CryptoKey, exportJWK, exportSPKI, generateKeyPair, type JWK, SignJWT } from "jose";
 
@@ -36,15 +37,20 @@ export class TestIssuer {
   #base = "";
   readonly #path: string;
 
-  constructor(path = "") {
+  readonly #scheme: "http" | "https";
+
+  /** `tls`: it speaks https, with this pair. */
+  constructor(path = "", tls?: { readonly cert: string; readonly key: string }) {
     this.#path = path;
-    this.#server = createServer((req, res) => this.#answer(req, res));
+    this.#scheme = tls === undefined ? "http" : "https";
+    const answer: RequestListener = (req, res) => this.#answer(req, res);
+    this.#server = tls === undefined ? createServer(answer) : createTlsServer(tls, answer);
   }
 
   async start(port = 0): Promise<this> {
     if (this.keys.length === 0) await this.addKey();
     await new Promise<void>((resolve) => this.#server.listen(port, "127.0.0.1", resolve));
-    this.#base = `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    this.#base = `${this.#scheme}://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
     return this;
   }
 

@@ -1,4 +1,11 @@
-import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from "node:http";
+import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 
 /** One request as it came in. */
@@ -19,12 +26,16 @@ export class TokenEndpoint {
   #granted = 0;
   readonly #server: Server;
 
-  private constructor(server: Server) {
+  readonly #scheme: "http" | "https";
+
+  private constructor(server: Server, scheme: "http" | "https") {
     this.#server = server;
+    this.#scheme = scheme;
   }
 
-  static async start(port = 0): Promise<TokenEndpoint> {
-    const server = createServer((req, res) => {
+  /** `tls`: it speaks https, with this pair. */
+  static async start(port = 0, tls?: { readonly cert: string; readonly key: string }): Promise<TokenEndpoint> {
+    const answer: RequestListener = (req, res) => {
       void (async () => {
         let body = "";
         for await (const chunk of req) body += String(chunk);
@@ -33,14 +44,15 @@ export class TokenEndpoint {
         endpoint.asked.push(asked);
         endpoint.answer(res, asked);
       })();
-    });
-    const endpoint = new TokenEndpoint(server);
+    };
+    const server = tls === undefined ? createServer(answer) : createTlsServer(tls, answer);
+    const endpoint = new TokenEndpoint(server, tls === undefined ? "http" : "https");
     await new Promise<void>((resolve) => server.listen(port, "127.0.0.1", resolve));
     return endpoint;
   }
 
   get base(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return `${this.#scheme}://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
   get url(): string {

@@ -1,20 +1,16 @@
-import { readFileSync, writeFileSync } from "node:fs";
+/** A gateway that believes the relay nothing, and credentials of several parts, as real processes. */
+import { writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { parse, stringify } from "yaml";
 import { open, send } from "../support/agent-requests.ts";
 import { findLeaks } from "../support/canary.ts";
 import { TestIssuer } from "../support/issuer.ts";
+import { admitIssuer } from "../support/relay-file.ts";
 import { mintToken, type Stack, startStack } from "../support/stack.ts";
 import { until } from "../support/until.ts";
 import { mintSecret } from "../support/vault-backed.ts";
-
-/** A gateway that believes the relay nothing, and credentials of several parts, as real processes. */
-interface RelayFile {
-  tunnels: { acme: { agents: unknown[] } };
-}
 
 const call = (id: number) => ({ jsonrpc: "2.0", id, method: "tools/call", params: { name: "who", arguments: {} } });
 
@@ -75,12 +71,7 @@ describe("agents.verify: edge, through the real processes", () => {
         },
       },
     });
-    const file = join(stack.dir, "relay.yaml");
-    const relay = parse(readFileSync(file, "utf8")) as RelayFile;
-    relay.tunnels.acme.agents.push({ oauth: { issuer: issuer.url }, servers: ["*"] });
-    writeFileSync(file, stringify(relay, { aliasDuplicateObjects: false }));
-    stack.relay.signal("SIGHUP");
-    await until(() => stack.relay.stderr().includes('"reloaded"'), "the relay has read its file again");
+    await admitIssuer(stack, { issuer: issuer.url });
   });
 
   afterAll(async () => {

@@ -5,22 +5,23 @@ import { join } from "node:path";
 import { Client, ClientCredentialsProvider, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { SignJWT, UnsecuredJWT } from "jose";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { parse, stringify } from "yaml";
 import { type FixtureServer, startFixtureServer } from "../fixtures/fixture-server/server.ts";
 import { callTool, initialize, open, openSession, send } from "../support/agent-requests.ts";
 import { TestIssuer } from "../support/issuer.ts";
+import {
+  acmeOf,
+  changeRelayFile,
+  hupRelay,
+  type RelayFile,
+  readRelayFile,
+  relayFileOf,
+} from "../support/relay-file.ts";
 import { mintToken, type Stack, startStack } from "../support/stack.ts";
 import { until } from "../support/until.ts";
 import { mintSecret } from "../support/vault-backed.ts";
 
 /** Agents with access tokens of a real issuer on loopback, and a relay that takes up changes of its file while it runs. */
 const upstreamToken = mintSecret("upstream");
-
-interface RelayFile {
-  listen: string;
-  limits?: Record<string, number | string> | undefined;
-  tunnels: Record<string, { gateways: object[]; agents: Record<string, unknown>[] }>;
-}
 
 describe("agents by OAuth, through the real processes", () => {
   const issuer = new TestIssuer("/realms/test");
@@ -29,28 +30,10 @@ describe("agents by OAuth, through the real processes", () => {
   let stack: Stack;
   let url: string;
 
-  const relayFile = () => join(stack.dir, "relay.yaml");
+  const relayFile = () => relayFileOf(stack);
   const relayLog = () => stack.relay.stderr();
 
-  /** Changes relay.yaml and has it read again; resolves when the relay has said what came of it. */
-  async function reload(change: (file: RelayFile) => void, says = '"reloaded"'): Promise<void> {
-    const file = parse(readFileSync(relayFile(), "utf8")) as RelayFile;
-    change(file);
-    writeFileSync(relayFile(), stringify(file, { aliasDuplicateObjects: false }));
-    await hup(says);
-  }
-
-  async function hup(says: string): Promise<void> {
-    const before = relayLog().split(says).length;
-    stack.relay.signal("SIGHUP");
-    await until(() => relayLog().split(says).length > before, `the relay says ${says}`);
-  }
-
-  const acme = (file: RelayFile) => {
-    const tunnel = file.tunnels["acme"];
-    if (tunnel === undefined) throw new Error("no tunnel acme");
-    return tunnel;
-  };
+  const reload = (change: (file: RelayFile) => void) => changeRelayFile(stack, change);
   const token = (claims: Record<string, unknown> = {}) => issuer.token({ claims: { aud: url, ...claims } });
 
   beforeAll(async () => {
@@ -73,7 +56,7 @@ describe("agents by OAuth, through the real processes", () => {
     });
     url = stack.agentUrl("fixture");
     await reload((file) => {
-      acme(file).agents.push({
+      acmeOf(file).agents.push({
         oauth: { issuer: issuer.url, requiredScopes: ["mcp"] },
         servers: ["fixture", "closed"],
       });
@@ -187,22 +170,22 @@ describe("agents by OAuth, through the real processes", () => {
   it("a file with a mistake changes nothing, and the mistake is named with its place", async () => {
     const good = readFileSync(relayFile(), "utf8");
     writeFileSync(relayFile(), good.replace("requiredScopes", "requiredScope"));
-    await hup('"not reloaded"');
+    await hupRelay(stack, '"not reloaded"');
     expect(relayLog()).toMatch(/"file":"[^"]*relay\.yaml:\d+:\d+"[^\n]*unknown key `requiredScope`/);
     writeFileSync(relayFile(), "tunnels: [");
-    await hup('"not reloaded"');
+    await hupRelay(stack, '"not reloaded"');
     expect((await callTool(url, await token({ scope: "mcp" }), "echo", { value: "as before" })).text).toContain(
       "as before",
     );
     expect((await callTool(url, stack.agentKey, "echo", { value: "by key" })).text).toContain("by key");
     writeFileSync(relayFile(), good);
-    await hup('"reloaded"');
+    await hupRelay(stack);
   });
 
   it("a new key works, a removed one ends its streams between two events; others keep theirs", async () => {
     const fresh = mintToken("pak_");
     await reload((file) => {
-      acme(file).agents.push({ name: "fresh", keySha256: [fresh.sha256], servers: ["*"] });
+      acmeOf(file).agents.push({ name: "fresh", keySha256: [fresh.sha256], servers: ["*"] });
     });
     const listen = async (bearer: string) => {
       const session = await openSession(url, bearer);
@@ -212,7 +195,7 @@ describe("agents by OAuth, through the real processes", () => {
     const [mine, others] = [await listen(fresh.token), await listen(stack.agentKey)];
     expect([mine.status, others.status]).toEqual([200, 200]);
     await reload((file) => {
-      acme(file).agents = acme(file).agents.filter(({ name }) => name !== "fresh");
+      acmeOf(file).agents = acmeOf(file).agents.filter(({ name }) => name !== "fresh");
     });
     await until(() => mine.complete() !== undefined, "the stream of the removed key ends");
     expect(mine.complete()).toBe(true);
@@ -232,7 +215,7 @@ describe("agents by OAuth, through the real processes", () => {
   });
 
   it("an address that changed waits for a restart, and says so", async () => {
-    const before = parse(readFileSync(relayFile(), "utf8")) as RelayFile;
+    const before = readRelayFile(stack);
     await reload((file) => {
       file.listen = "127.0.0.1:1";
       file.limits = { headerBytes: "32KiB", streamsPerAgent: 255 };
@@ -251,8 +234,8 @@ describe("agents by OAuth, through the real processes", () => {
   it("a tunnel token that is taken away ends the tunnel; the gateway is told why", async () => {
     const gateways: object[] = [];
     await reload((file) => {
-      gateways.push(...acme(file).gateways);
-      acme(file).gateways = [{ name: "edge", tokenSha256: [mintToken("ptk_").sha256] }];
+      gateways.push(...acmeOf(file).gateways);
+      acmeOf(file).gateways = [{ name: "edge", tokenSha256: [mintToken("ptk_").sha256] }];
     });
     await until(() => stack.gateway()?.stderr().includes("REVOKED") === true, "the gateway heard");
     expect((await send(url, { bearer: stack.agentKey, body: initialize })).status).toBe(503);
@@ -263,7 +246,7 @@ describe("agents by OAuth, through the real processes", () => {
     const subject = "system:serviceaccount:postern:gateway";
     const jwt = { issuer: issuer.url, audience: "postern-relay", subject };
     await reload((file) => {
-      acme(file).gateways = [{ name: "edge", jwt }];
+      acmeOf(file).gateways = [{ name: "edge", jwt }];
     });
     const bearer = await issuer.token({ claims: { aud: jwt.audience, sub: subject } });
     writeFileSync(join(stack.dir, "tunnel-token"), `${bearer}\n`, { mode: 0o600 });

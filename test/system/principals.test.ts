@@ -1,21 +1,15 @@
 /** Servers to which each agent comes with a secret of his own, from a real vault and through the real processes. */
-import { readFileSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { parse, stringify } from "yaml";
 import { open, send } from "../support/agent-requests.ts";
 import { findLeaks } from "../support/canary.ts";
 import { TestIssuer } from "../support/issuer.ts";
+import { admitIssuer } from "../support/relay-file.ts";
 import { mintToken, type Stack, startStack } from "../support/stack.ts";
 import { json, TokenEndpoint } from "../support/token-endpoint.ts";
 import { until } from "../support/until.ts";
 import { mintSecret, requireBao, startVaultBacking, type VaultBacking } from "../support/vault-backed.ts";
-
-interface RelayFile {
-  tunnels: { acme: { agents: unknown[] } };
-}
 
 const call = (id: number) => ({ jsonrpc: "2.0", id, method: "tools/call", params: { name: "who", arguments: {} } });
 const marker = "[REDACTED:credential]";
@@ -117,12 +111,7 @@ describe.skipIf(binary === undefined)("secrets of each principal, through the re
         },
       },
     });
-    const file = join(stack.dir, "relay.yaml");
-    const relay = parse(readFileSync(file, "utf8")) as RelayFile;
-    relay.tunnels.acme.agents.push({ oauth: { issuer: issuer.url }, servers: ["*"] });
-    writeFileSync(file, stringify(relay, { aliasDuplicateObjects: false }));
-    stack.relay.signal("SIGHUP");
-    await until(() => stack.relay.stderr().includes('"reloaded"'), "the relay has read its file again");
+    await admitIssuer(stack, { issuer: issuer.url });
     await store("bob", secrets.bob);
     await store("carol", secrets.carol);
     await vault.bao.putSecret("secret", "mcp/tickets/key~3aci", { token: secrets.key });

@@ -3,14 +3,11 @@
  * what they get, the real processes between, and the official client. GitHub is the one part that is scripted.
  */
 import { createPublicKey, generateKeyPairSync } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
 import type { IncomingHttpHeaders } from "node:http";
 import type { Socket } from "node:net";
-import { join } from "node:path";
 import type { TLSSocket } from "node:tls";
 import { createRemoteJWKSet, decodeJwt, jwtVerify } from "jose";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { parse, stringify } from "yaml";
 import type { FixtureServerOptions } from "../fixtures/fixture-server/server.ts";
 import { callTool } from "../support/agent-requests.ts";
 import { type Bao, startBao } from "../support/bao.ts";
@@ -19,6 +16,7 @@ import { connectClient } from "../support/clients.ts";
 import { TestIssuer } from "../support/issuer.ts";
 import { type LeakyUpstream, leaks, startLeakyUpstream } from "../support/leaky-upstream.ts";
 import { type OAuthServer, opaqueResource, startOAuthServer } from "../support/oauth-server.ts";
+import { admitIssuer } from "../support/relay-file.ts";
 import { type Stack, startStack } from "../support/stack.ts";
 import { json, TokenEndpoint } from "../support/token-endpoint.ts";
 import { until } from "../support/until.ts";
@@ -542,7 +540,7 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
       policy: Object.fromEntries(Object.keys(servers).map((name) => [name, { tools: ["echo", "leak_*"] }])),
       gatewayYaml: { agents: { verify: "edge", issuers: [{ issuer: agents.url, audience: edgeAudience }] } },
     });
-    await admitAgents(stack, agents);
+    await admitIssuer(stack, { issuer: agents.url, audience: relayAudience });
     agentToken = await agents.token({ claims });
     secrets["agent token"] = agentToken;
   });
@@ -639,16 +637,6 @@ describe.skipIf(binary === undefined)("every shape of credential, against real p
     expect(findLeaks(outputs, allSecrets())).toEqual([]);
   });
 });
-
-/** Lets in at the relay, too, whoever comes with a token of `agents`. */
-async function admitAgents(stack: Stack, agents: TestIssuer): Promise<void> {
-  const file = join(stack.dir, "relay.yaml");
-  const relay = parse(readFileSync(file, "utf8")) as { tunnels: { acme: { agents: unknown[] } } };
-  relay.tunnels.acme.agents.push({ oauth: { issuer: agents.url, audience: relayAudience }, servers: ["*"] });
-  writeFileSync(file, stringify(relay, { aliasDuplicateObjects: false }));
-  stack.relay.signal("SIGHUP");
-  await until(() => stack.relay.stderr().includes('"reloaded"'), "the relay has read its file again");
-}
 
 /** JSON escapes undone, which no agent fails to do. */
 function decoded(text: string): string {

@@ -1,22 +1,22 @@
 /** Kinds of tokens, and a quota, as a real OpenBao has them: a read each moment while they come and go. */
-import { spawn } from "node:child_process";
-import { existsSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import type { VaultOptions } from "../../src/credentials/index.ts";
-import { bearerAt, byRole, type Harness, open } from "../credentials/harness.ts";
+import { bearerAt, type Harness, Opened, readMcp } from "../credentials/harness.ts";
 import { type Bao, startBao } from "../support/bao.ts";
+import { startBaoHelper } from "../support/bao-helper.ts";
 import { until } from "../support/until.ts";
 import { requireBao } from "../support/vault-backed.ts";
 
 const binary = requireBao();
-const rules = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
+const servers = { a: bearerAt("mcp/a") };
 
 describe.skipIf(binary === undefined)("the life of tokens at a real OpenBao", () => {
   let bao: Bao;
   let folder: string;
+  const opened = new Opened();
 
   beforeAll(async () => {
     bao = await startBao(binary ?? "");
@@ -28,16 +28,10 @@ describe.skipIf(binary === undefined)("the life of tokens at a real OpenBao", ()
     await rm(folder, { recursive: true, force: true });
   });
 
-  function openWith(vault: VaultOptions, env: Record<string, string> = {}): Harness {
-    const harness = open({ vault, servers: { a: bearerAt("mcp/a") }, env });
-    onTestFinished(() => harness.credentials.close());
-    return harness;
-  }
+  afterEach(() => opened.close());
 
-  async function openByRole(role: Record<string, unknown>, more: Partial<VaultOptions> = {}): Promise<Harness> {
-    const { roleId, secretId } = await bao.enableApprole(rules, role);
-    const strict = { ttlMs: 50, staleForMs: 0, ...more };
-    return openWith(byRole(bao.address, roleId, strict), { SECRET_ID: secretId });
+  function openByRole(role: Record<string, unknown>, more: Partial<VaultOptions> = {}): Promise<Harness> {
+    return opened.byRole(bao, { role, vault: { ttlMs: 50, staleForMs: 0, ...more }, servers });
   }
 
   /** Reads for `ms`, each of which must succeed. */
@@ -80,12 +74,25 @@ describe.skipIf(binary === undefined)("the life of tokens at a real OpenBao", ()
   });
 
   it("C28 in a file that OpenBao's own agent keeps: no read fails over renewals and a new token", async () => {
-    const { roleId, secretId } = await bao.enableApprole(rules, { token_ttl: "8s", token_max_ttl: "16s" });
-    const sink = join(folder, "sink");
-    const stop = await startAgent(binary ?? "", { address: bao.address, folder, roleId, secretId, sink });
+    const role = await bao.enableApprole(readMcp, { token_ttl: "8s", token_max_ttl: "16s" });
+    const makes = join(folder, "sink");
+    const autoAuth = `sink "file" {
+      config = {
+        path = "${makes}"
+        mode = 0600
+      }
+    }`;
+    const stop = await startBaoHelper(binary ?? "", "agent", {
+      address: bao.address,
+      folder,
+      ...role,
+      autoAuth,
+      makes,
+    });
     onTestFinished(stop);
-    const auth = { method: "token", token: { file: sink } } as const;
-    const harness = openWith({ address: bao.address, auth, ttlMs: 500, staleForMs: 0 });
+    const auth = { method: "token", token: { file: makes } } as const;
+    const vault = { address: bao.address, auth, ttlMs: 500, staleForMs: 0 };
+    const harness = opened.open({ vault, servers });
     await readFor(harness, 20_000);
     expect(quiet(harness)).toEqual([]);
   });
@@ -106,53 +113,3 @@ describe.skipIf(binary === undefined)("the life of tokens at a real OpenBao", ()
     await bao.putSecret("secret", "mcp/a", { token: "value" });
   });
 });
-
-interface AgentOptions {
-  readonly address: string;
-  readonly folder: string;
-  readonly roleId: string;
-  readonly secretId: string;
-  readonly sink: string;
-}
-
-/** Logs in by role, keeps the token alive, and writes it to `sink`. */
-async function startAgent(file: string, options: AgentOptions): Promise<() => Promise<void>> {
-  const at = (name: string): string => join(options.folder, name);
-  await writeFile(at("role-id"), options.roleId, { mode: 0o600 });
-  await writeFile(at("secret-id"), options.secretId, { mode: 0o600 });
-  const config = `
-vault { address = "${options.address}" }
-auto_auth {
-  method "approle" {
-    config = {
-      role_id_file_path = "${at("role-id")}"
-      secret_id_file_path = "${at("secret-id")}"
-      remove_secret_id_file_after_reading = false
-    }
-  }
-  sink "file" {
-    config = {
-      path = "${options.sink}"
-      mode = 0600
-    }
-  }
-}`;
-  await writeFile(at("agent.hcl"), config);
-  const child = spawn(file, ["agent", `-config=${at("agent.hcl")}`], {
-    env: { HOME: options.folder },
-    stdio: "ignore",
-  });
-  const stop = async (): Promise<void> => {
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    const ended = new Promise((resolve) => child.once("exit", resolve));
-    child.kill("SIGKILL");
-    await ended;
-  };
-  try {
-    await until(() => child.exitCode !== null || existsSync(options.sink), "the agent to write its token", 20_000);
-  } catch (error) {
-    await stop();
-    throw error;
-  }
-  return stop;
-}

@@ -1,5 +1,3 @@
-import { spawn } from "node:child_process";
-import { existsSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -7,16 +5,23 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { rootCertificates } from "node:tls";
 import { exportSPKI, generateKeyPair, SignJWT } from "jose";
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import type { VaultOptions } from "../../src/credentials/index.ts";
-import { bearerAt, type Harness, open } from "../credentials/harness.ts";
-import type { Bao } from "../support/bao.ts";
-import { startBao } from "../support/bao.ts";
-import { until } from "../support/until.ts";
+import { bearerAt, type Harness, Opened, readMcp } from "../credentials/harness.ts";
+import { type Bao, startBao } from "../support/bao.ts";
+import { startBaoHelper } from "../support/bao-helper.ts";
 import { requireBao } from "../support/vault-backed.ts";
 
 const binary = requireBao();
 const servers = { a: bearerAt("mcp/a"), b: bearerAt("mcp/b") };
+const opened = new Opened();
+afterEach(() => opened.close());
+
+/** What all logins are let in to. */
+async function prepare(bao: Bao): Promise<void> {
+  for (const path of ["mcp/a", "mcp/b"]) await bao.putSecret("secret", path, { token: "value" });
+  await bao.call("PUT", "sys/policies/acl/postern", { policy: readMcp });
+}
 
 describe.skipIf(binary === undefined)("logins at a real OpenBao", () => {
   let bao: Bao;
@@ -25,9 +30,7 @@ describe.skipIf(binary === undefined)("logins at a real OpenBao", () => {
   beforeAll(async () => {
     bao = await startBao(binary ?? "");
     folder = await mkdtemp(join(tmpdir(), "logins-"));
-    for (const path of ["mcp/a", "mcp/b"]) await bao.putSecret("secret", path, { token: "value" });
-    const policy = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
-    await bao.call("PUT", "sys/policies/acl/postern", { policy });
+    await prepare(bao);
   });
   afterAll(async () => {
     await bao.stop();
@@ -35,9 +38,7 @@ describe.skipIf(binary === undefined)("logins at a real OpenBao", () => {
   });
 
   function openWith(auth: VaultOptions["auth"], env: Record<string, string> = {}): Harness {
-    const harness = open({ vault: { address: bao.address, auth }, servers, env });
-    onTestFinished(() => harness.credentials.close());
-    return harness;
+    return opened.open({ vault: { address: bao.address, auth }, servers, env });
   }
 
   it("C28 jwt: logs in with a signed token of a file, and again with its successor", async () => {
@@ -95,10 +96,18 @@ describe.skipIf(binary === undefined)("logins at a real OpenBao", () => {
   });
 
   it("agent: asks a proxy on a unix socket, which has the token", async () => {
-    const { roleId, secretId } = await bao.enableApprole('path "secret/data/mcp/*" { capabilities = ["read"] }');
-    const proxy = await startProxy(binary ?? "", { address: bao.address, folder, roleId, secretId });
-    onTestFinished(proxy.stop);
-    const { inject } = openWith({ method: "agent", agent: { address: `unix:${proxy.socket}` } });
+    const role = await bao.enableApprole(readMcp);
+    const makes = join(folder, "agent.sock");
+    // It refuses requests without the header that browsers cannot send.
+    const config = `api_proxy { use_auto_auth_token = "force" }
+listener "unix" {
+  address = "${makes}"
+  tls_disable = true
+  require_request_header = true
+}`;
+    const stop = await startBaoHelper(binary ?? "", "proxy", { address: bao.address, folder, ...role, config, makes });
+    onTestFinished(stop);
+    const { inject } = openWith({ method: "agent", agent: { address: `unix:${makes}` } });
     expect(await inject("a")).toEqual(["Authorization", "Bearer value"]);
     const { failure } = openWith({ method: "agent", agent: { address: `unix:${folder}/nobody` } });
     expect(await failure("a")).toMatchObject({ code: "store-unreachable", message: expect.stringContaining("ENOENT") });
@@ -129,9 +138,7 @@ it.skipIf(binary === undefined)("cert: logs in with a client certificate, and wi
   onTestFinished(bao.stop);
   const folder = await mkdtemp(join(tmpdir(), "certs-"));
   onTestFinished(() => rm(folder, { recursive: true, force: true }));
-  for (const path of ["mcp/a", "mcp/b"]) await bao.putSecret("secret", path, { token: "value" });
-  const policy = 'path "secret/data/mcp/*" { capabilities = ["read"] }';
-  await bao.call("PUT", "sys/policies/acl/postern", { policy });
+  await prepare(bao);
   await bao.call("POST", "sys/mounts/pki", { type: "pki" });
   const root = await bao.call("POST", "pki/root/generate/internal", { common_name: "clients", ttl: "1h" });
   await bao.call("POST", "pki/roles/clients", { allow_any_name: true, enforce_hostnames: false, ttl: "30m" });
@@ -148,9 +155,7 @@ it.skipIf(binary === undefined)("cert: logs in with a client certificate, and wi
   };
   const openWith = (): Harness => {
     const auth = { method: "cert", certificate, privateKey } as const;
-    const harness = open({ vault: { address: bao.address, ca: bao.caFile, auth }, servers });
-    onTestFinished(() => harness.credentials.close());
-    return harness;
+    return opened.open({ vault: { address: bao.address, ca: bao.caFile, auth }, servers });
   };
   expect(await openWith().failure("a")).toMatchObject({ code: "source-missing" });
   await place("somebody-else");
@@ -171,55 +176,6 @@ async function wrapAnswer(bao: Bao, path: string): Promise<string> {
   const response = await fetch(`${bao.address}/v1/${path}`, { method: "POST", headers, body: "{}" });
   const answer = (await response.json()) as { wrap_info: { token: string } };
   return answer.wrap_info.token;
-}
-
-interface ProxyOptions {
-  readonly address: string;
-  readonly folder: string;
-  readonly roleId: string;
-  readonly secretId: string;
-}
-
-/** OpenBao's own proxy, which logs in by role and refuses requests without the header that browsers cannot send. */
-async function startProxy(file: string, options: ProxyOptions): Promise<{ socket: string; stop(): Promise<void> }> {
-  const at = (name: string): string => join(options.folder, name);
-  await writeFile(at("role-id"), options.roleId, { mode: 0o600 });
-  await writeFile(at("secret-id"), options.secretId, { mode: 0o600 });
-  const login = `role_id_file_path = "${at("role-id")}"
-      secret_id_file_path = "${at("secret-id")}"`;
-  const config = `
-vault { address = "${options.address}" }
-auto_auth {
-  method "approle" {
-    config = {
-      ${login}
-    }
-  }
-}
-api_proxy { use_auto_auth_token = "force" }
-listener "unix" {
-  address = "${at("agent.sock")}"
-  tls_disable = true
-  require_request_header = true
-}`;
-  await writeFile(at("proxy.hcl"), config);
-  const child = spawn(file, ["proxy", `-config=${at("proxy.hcl")}`], {
-    env: { HOME: options.folder },
-    stdio: "ignore",
-  });
-  const stop = async (): Promise<void> => {
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    const ended = new Promise((resolve) => child.once("exit", resolve));
-    child.kill("SIGKILL");
-    await ended;
-  };
-  try {
-    await until(() => child.exitCode !== null || existsSync(at("agent.sock")), "the proxy to listen", 20_000);
-  } catch (error) {
-    await stop();
-    throw error;
-  }
-  return { socket: at("agent.sock"), stop };
 }
 
 /** OpenBao reads the claims before it asks the cluster whether they are true. */

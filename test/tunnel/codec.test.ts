@@ -6,12 +6,12 @@ import {
   encodeGoAway,
   encodeHead,
   encodeHello,
+  encodeOpaque,
   encodeOpen,
   encodeReset,
   encodeWelcome,
   writeEnd,
   writeHeader,
-  writeOpaque,
   writeWindow,
 } from "../../src/tunnel/encode.ts";
 import { type FaultName, ProtocolFault } from "../../src/tunnel/errors.ts";
@@ -146,7 +146,7 @@ const frames: fc.Arbitrary<readonly [Buffer, Heard]> = fc.oneof(
   fc.tuple(fc.constantFrom("ping", "pong"), fc.uint8Array({ minLength: 8, maxLength: 8 })).map(([name, bytes]) => {
     const opaque = Buffer.from(bytes);
     const type = name === "ping" ? frameTypes.PING : frameTypes.PONG;
-    return [frame(18, (t) => void writeOpaque(t, 0, type, opaque)), [name, opaque.toString("hex")]] as const;
+    return [encodeOpaque(type, opaque), [name, opaque.toString("hex")]] as const;
   }),
   fc.constant([encodeHello(hello), ["hello", hello]] as const),
   fc.constant([encodeWelcome(welcome), ["welcome", welcome]] as const),

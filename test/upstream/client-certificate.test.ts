@@ -1,7 +1,7 @@
 /** Client certificates on real TLS connections: rotation under calls and streams, and what alerts become. */
 import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
-import { createSecureContext, type TLSSocket } from "node:tls";
+import { createSecureContext, type SecureContextOptions, type TLSSocket } from "node:tls";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { systemClock } from "../../src/lib/index.ts";
 import { silentLogger } from "../../src/telemetry/index.ts";
@@ -11,8 +11,12 @@ import { clientPairs } from "../support/client-pairs.ts";
 import { until } from "../support/until.ts";
 import { loopbackCertificate, loopbackKey } from "../tunnel/loopback-cert.ts";
 
-const identities = clientPairs.map(({ certificate, key }): TlsIdentity => {
-  return { context: createSecureContext({ cert: certificate, key, ca: loopbackCertificate }) };
+const identityOf = (options: SecureContextOptions): TlsIdentity => ({
+  context: createSecureContext(options),
+  contextTrusting: (ca) => createSecureContext({ ...options, ca: [...ca] }),
+});
+const identities = clientPairs.map(({ certificate, key }) => {
+  return identityOf({ cert: certificate, key, ca: loopbackCertificate });
 });
 const [one, two] = identities as [TlsIdentity, TlsIdentity];
 
@@ -125,7 +129,7 @@ describe("a client certificate", () => {
   it("is not shown to a server of another CA, whatever the environment says", async () => {
     vi.stubEnv("NODE_TLS_REJECT_UNAUTHORIZED", "0");
     const to = await start();
-    const stranger = { context: createSecureContext({ cert: clientPairs[0].certificate, key: clientPairs[0].key }) };
+    const stranger = identityOf({ cert: clientPairs[0].certificate, key: clientPairs[0].key });
     expect(await post(to, stranger)).toMatchObject({ code: "tls", sent: false, detail: "DEPTH_ZERO_SELF_SIGNED_CERT" });
     expect(names).toEqual([]);
   });

@@ -3,13 +3,14 @@ import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { GatewayConfig } from "../../config/index.ts";
 import { CredentialError, type Credentials, type Injection, type StoreProbe } from "../../credentials/index.ts";
-import { tryKeys } from "../../identity/index.ts";
-import { systemClock } from "../../lib/index.ts";
+import { caCure, tryKeys } from "../../identity/index.ts";
+import { readCertificates, systemClock } from "../../lib/index.ts";
 import { silentLogger } from "../../telemetry/index.ts";
 import { type DialOutcome, dialTunnel, type GatewaySession, type StreamHandler } from "../../tunnel/index.ts";
+import { checkTunnelToken } from "../tunnel-token.ts";
 import { software } from "../version.ts";
 import { probeMcp } from "./mcp-probe.ts";
-import { netStages } from "./net-stages.ts";
+import { netStages, type Target } from "./net-stages.ts";
 import { NotTried, type Stage, Trouble } from "./stages.ts";
 
 const echoMs = 5_000;
@@ -24,39 +25,49 @@ export function gatewayStages(config: GatewayConfig, credentials: Credentials): 
   ];
 }
 
-function readCa(file: string | undefined, key: string): string | undefined {
-  if (file === undefined) return undefined;
+interface CaFile {
+  readonly stages: readonly Stage[];
+  /** What to give to `netStages`. */
+  readonly trust: Pick<Target, "ca" | "caKey" | "needs">;
+  /** What the stage has read. */
+  readonly text: () => string | undefined;
+}
+
+/** The file that `key` names, if it names one. */
+function caFile(label: string, file: string | undefined, key: string): CaFile {
+  let pem: string | undefined;
+  const text = (): string | undefined => pem;
+  if (file === undefined) return { stages: [], trust: { caKey: key }, text };
+  const stage: Stage = {
+    name: `${label} ca`,
+    run: () => {
+      pem = readCa(file, key);
+      return Promise.resolve("readable");
+    },
+  };
+  return { stages: [stage], trust: { ca: text, caKey: key, needs: [stage.name] }, text };
+}
+
+function readCa(file: string, key: string): string {
+  const cure = `a readable file of PEM certificates at ${file}`;
+  let pem: string;
   try {
-    return readFileSync(file, "utf8");
+    pem = readFileSync(file, "utf8");
   } catch {
-    throw new Trouble(`${key} cannot be read`, `a readable file of PEM certificates at ${file}`);
+    throw new Trouble(`${key} cannot be read`, cure);
   }
+  if (readCertificates(pem) === undefined) throw new Trouble(`${key} holds no certificate`, cure);
+  return pem;
 }
 
 function relayStages(config: GatewayConfig, credentials: Credentials): readonly Stage[] {
   const { relay } = config;
-  let ca: string | undefined;
-  const caStage: Stage = {
-    name: "relay ca",
-    run: () => {
-      ca = readCa(relay.ca, "relay.ca");
-      return Promise.resolve("readable");
-    },
-  };
-  const net = netStages({
-    label: "relay",
-    url: new URL(relay.url),
-    key: "relay.url",
-    caKey: "relay.ca",
-    needs: relay.ca === undefined ? [] : [caStage.name],
-    get ca() {
-      return ca === undefined ? undefined : [ca];
-    },
-  });
+  const ca = caFile("relay", relay.ca, "relay.ca");
+  const net = netStages({ label: "relay", url: new URL(relay.url), key: "relay.url", ...ca.trust });
   const token: Stage = {
     name: "relay token",
     needs: needsStore(relay.token) ? [loginName] : [],
-    run: () => explained(async () => void (await credentials.read(relay.token)), "read"),
+    run: () => explained(async () => void checkTunnelToken(await credentials.read(relay.token)), "read"),
   };
   let outcome: DialOutcome | undefined;
   const upgrade: Stage = {
@@ -64,7 +75,7 @@ function relayStages(config: GatewayConfig, credentials: Credentials): readonly 
     needs: [net.last, token.name],
     deadlineMs: 25_000,
     run: async (signal) => {
-      outcome = await dial(config, credentials, ca, signal);
+      outcome = await dial(config, credentials, ca.text(), signal);
       return judgeUpgrade(outcome);
     },
   };
@@ -78,7 +89,7 @@ function relayStages(config: GatewayConfig, credentials: Credentials): readonly 
     needs: [hello.name],
     run: () => measureEcho((outcome as Extract<DialOutcome, { kind: "session" }>).session),
   };
-  return [...(relay.ca === undefined ? [] : [caStage]), ...net.stages, token, upgrade, hello, echo];
+  return [...ca.stages, ...net.stages, token, upgrade, hello, echo];
 }
 
 /**
@@ -172,26 +183,14 @@ const loginName = "vault login";
 function storeStages(config: GatewayConfig, probe: StoreProbe): readonly Stage[] {
   const { vault } = config;
   const isSocket = probe.address.startsWith("unix:");
-  const ca = vault?.ca;
-  let pem: string | undefined;
-  const caStage: Stage = {
-    name: "vault ca",
-    run: () => {
-      pem = readCa(ca, "vault.ca");
-      return Promise.resolve("readable");
-    },
-  };
+  const ca = caFile("vault", vault?.ca, "vault.ca");
   const net = isSocket
     ? { stages: [], last: undefined }
     : netStages({
         label: "vault",
         url: new URL(probe.address),
         key: vault?.auth.method === "agent" ? "vault.auth.agent.address" : "vault.address",
-        caKey: "vault.ca",
-        needs: ca === undefined ? [] : [caStage.name],
-        get ca() {
-          return pem === undefined ? undefined : [pem];
-        },
+        ...ca.trust,
       });
   const health: Stage = {
     name: "vault health",
@@ -227,7 +226,7 @@ function storeStages(config: GatewayConfig, probe: StoreProbe): readonly Stage[]
       throw new Trouble(`the policy withholds ${paths}`, `grant ${missing.map(({ stanza }) => stanza).join(" and ")}`);
     },
   };
-  return [...(ca === undefined ? [] : [caStage]), ...net.stages, health, login, access];
+  return [...ca.stages, ...net.stages, health, login, access];
 }
 
 /** For whom a credential is read that is the same for everybody. */
@@ -243,11 +242,13 @@ function serverStages(name: string, config: GatewayConfig, credentials: Credenti
   if (server === undefined) return [];
   const label = `server ${name}`;
   const { credential } = server;
+  const ca = caFile(label, server.ca, `servers.${name}.ca`);
   const net = netStages({
     label,
     url: new URL(server.url),
     key: `servers.${name}.url`,
     isJudgedLater: credential?.type === "mtls",
+    ...ca.trust,
   });
   let found: Injection = { headers: [], secrets: [] };
   const reading: Stage = {
@@ -272,6 +273,7 @@ function serverStages(name: string, config: GatewayConfig, credentials: Credenti
       probeMcp({
         server: name,
         url: server.url,
+        caFile: server.ca,
         headers: found.headers,
         tls: found.tls,
         hasCredential: credential !== undefined,
@@ -279,7 +281,7 @@ function serverStages(name: string, config: GatewayConfig, credentials: Credenti
         clock: systemClock,
       }),
   };
-  return [...net.stages, ...(credential === undefined ? [] : [reading]), mcp];
+  return [...ca.stages, ...net.stages, ...(credential === undefined ? [] : [reading]), mcp];
 }
 
 /** Whether anything in it is read from the store. */
@@ -293,20 +295,22 @@ function needsStore(part: unknown): boolean {
 export interface IssuerEntry {
   readonly issuer: string;
   readonly jwks?: { readonly url: string } | { readonly file: string } | undefined;
+  readonly ca?: string | undefined;
 }
 
 /** Each issuer once, however many entries believe in it. */
 export function issuerStages(entries: readonly IssuerEntry[]): readonly Stage[] {
-  const distinct = new Map(entries.map((entry) => [JSON.stringify([entry.issuer, entry.jwks]), entry]));
-  return [...distinct.values()].map(({ issuer, jwks }, i, all) => {
+  const distinct = new Map(entries.map((entry) => [JSON.stringify([entry.issuer, entry.jwks, entry.ca]), entry]));
+  return [...distinct.values()].map(({ issuer, jwks, ca }, i, all) => {
     const isAlone = all.filter((other) => other.issuer === issuer).length === 1;
     return {
       name: `issuer ${issuer}${isAlone ? "" : ` (${i + 1})`}`,
       run: async () => {
-        const { isThere, reason } = await tryKeys(issuer, jwks, { clock: systemClock, random: Math.random });
+        const { isThere, reason } = await tryKeys(issuer, { jwks, ca }, { clock: systemClock, random: Math.random });
         if (isThere) return "its keys are there";
         const place = jwks === undefined ? "its metadata names the keys (jwks_uri)" : "the entry's jwks";
-        throw new Trouble(`no keys: ${reason ?? "unknown"}`, `whether ${place}, and the way from here to there`);
+        const cure = caCure(reason ?? "") ?? `whether ${place}, and the way from here to there`;
+        throw new Trouble(`no keys: ${reason ?? "unknown"}`, cure);
       },
     };
   });

@@ -2,6 +2,8 @@
  * Whether an MCP server answers with its credential: the first request of either era, its answer judged by the status alone and its
  * body never read. A session that it opens is closed again. No tool, no list, nothing that the policy would have to judge.
  */
+
+import { upstreamCure } from "../../gateway/index.ts";
 import type { Clock, RawHeaders } from "../../lib/index.ts";
 import { headerValue } from "../../lib/index.ts";
 import { silentLogger } from "../../telemetry/index.ts";
@@ -11,7 +13,7 @@ import { Trouble } from "./stages.ts";
 export interface McpTarget {
   readonly server: string;
   readonly url: string;
-  readonly ca?: readonly string[] | undefined;
+  readonly caFile: string | undefined;
   /** Of the credential; empty without one. */
   readonly headers: RawHeaders;
   /** The client certificate, where that is the credential. */
@@ -31,8 +33,8 @@ const modernRevision = "2026-07-28";
 const firstByteMs = 10_000;
 
 export async function probeMcp(target: McpTarget): Promise<string> {
-  const { url, ca, clock } = target;
-  const upstream = createUpstream({ url, ...(ca === undefined ? {} : { ca }), clock, logger: silentLogger });
+  const { url, caFile, clock } = target;
+  const upstream = createUpstream({ url, caFile, clock, logger: silentLogger });
   try {
     const first = await askHead(upstream, target, initialize(target.software), []);
     if (isGood(first.status)) {
@@ -78,12 +80,12 @@ function clientInfo(software: string): { readonly name: string; readonly version
 
 async function askHead(upstream: Upstream, target: McpTarget, body: string, more: RawHeaders): Promise<Head> {
   const headers = ["content-type", "application/json", "accept", "application/json, text/event-stream"];
-  const request = {
+  const request: UpstreamRequest = {
     method: "POST",
     headers: [...headers, ...more, ...target.headers],
     body: Buffer.from(body),
     tls: target.tls,
-  } as const;
+  };
   const found = await sendForHead(upstream, request);
   if ("status" in found) return found;
   throw unreached(target, found);
@@ -132,10 +134,12 @@ function judge({ server, hasCredential }: McpTarget, status: number): Trouble {
   return new Trouble(`no MCP server answers there: ${status}`, `the path in ${key}.url`);
 }
 
-function unreached({ server }: McpTarget, { code, detail }: UpstreamError): Trouble {
+function unreached({ server, tls }: McpTarget, error: UpstreamError): Trouble {
+  const { code, detail } = error;
   if (code === "first-byte") return new Trouble("the server did not answer in time", "the server's own log");
+  const cure = code === "tls" ? upstreamCure(error, server, tls !== undefined) : undefined;
   return new Trouble(
     `the server gave no answer: ${code} (${detail})`,
-    `whether servers.${server}.url is that of an MCP server`,
+    cure ?? `whether servers.${server}.url is that of an MCP server`,
   );
 }

@@ -9,8 +9,8 @@ export interface Target {
   /** Stands before each stage's name. */
   readonly label: string;
   readonly url: URL;
-  /** PEM text trusted beside the system's roots. */
-  readonly ca?: readonly string[] | undefined;
+  /** PEM text trusted beside the system's roots, once it was read. */
+  readonly ca?: () => string | undefined;
   /** The key of the configuration that names it, for cures. */
   readonly key: string;
   /** The key for a CA; undefined where there is none. */
@@ -94,7 +94,8 @@ async function reach({ url, key, resolve: resolver }: Target, signal: AbortSigna
 
 /** Looks at the certificate even where it is not to be trusted, to be able to name who issued it; then hangs up. */
 async function shakeHands(target: Target, signal: AbortSignal): Promise<string> {
-  const { url, ca, key } = target;
+  const { url, key } = target;
+  const ca = target.ca?.();
   const host = hostOf(url);
   return await new Promise((resolve, reject) => {
     const socket = connectTls({
@@ -104,7 +105,7 @@ async function shakeHands(target: Target, signal: AbortSignal): Promise<string> 
       servername: isIP(host) === 0 ? host : "",
       ALPNProtocols: ["http/1.1"],
       rejectUnauthorized: false,
-      ...(ca === undefined ? {} : { ca: [...rootCertificates, ...ca] }),
+      ...(ca === undefined ? {} : { ca: [...rootCertificates, ca] }),
     });
     signal.addEventListener("abort", () => socket.destroy());
     socket.once("secureConnect", () => {
