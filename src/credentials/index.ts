@@ -2,7 +2,7 @@ export { fillPath, isPerCaller } from "./caller-path.ts";
 export { type Credentials, createCredentials } from "./credentials.ts";
 export { CredentialError } from "./errors.ts";
 export { credentialMetrics } from "./metrics.ts";
-export { type Needles, needlesOf } from "./needles.ts";
+export { type Needles, needlesOf, secretTextsOf } from "./needles.ts";
 export type { CredentialOptions, VaultOptions } from "./options.ts";
 export type { StoreProbe } from "./probe.ts";
 export type { Caller, ServerCredential } from "./server-credential.ts";

@@ -19,19 +19,23 @@ export const minNeedleBytes = 8;
  * looks like a secret spoil code and texts. A user name is no secret, unless the password is too short to be one: APIs that
  * take a key as the user name want an "x" there.
  */
-export function needlesOf({ headers, secrets, tls }: Injection): Needles {
-  // A certificate is no secret, and its key never reaches the server.
-  if (tls !== undefined) return { needles: [], hasShort: false };
-  const { blobs, userNames } = basicParts(headers);
+export function needlesOf(injection: Injection): Needles {
   const found = new Set<string>();
   let hasShort = false;
-  for (const text of [...secrets.map((secret) => cutNewline(secret.reveal())), ...blobs]) {
-    if (userNames.has(text)) continue;
+  for (const text of secretTextsOf(injection)) {
     if (Buffer.byteLength(text) < minNeedleBytes) hasShort = true;
     else for (const form of formsOf(text)) found.add(form);
   }
   const needles = [...found].map((form) => Buffer.from(form)).filter(({ length }) => length >= minNeedleBytes);
   return { needles, hasShort };
+}
+
+/** The exact values themselves. */
+export function secretTextsOf({ headers, secrets, tls }: Injection): string[] {
+  // A certificate is no secret, and its key never reaches the server.
+  if (tls !== undefined) return [];
+  const { blobs, userNames } = basicParts(headers);
+  return [...secrets.map((secret) => cutNewline(secret.reveal())), ...blobs].filter((text) => !userNames.has(text));
 }
 
 function basicParts(headers: Injection["headers"]): { blobs: string[]; userNames: Set<string> } {

@@ -1,6 +1,6 @@
 import { ByteScrubber, findAll, redact, type Scrubbed } from "./byte-scrubber.ts";
 import { findEscaped, merge } from "./escaped-matches.ts";
-import type { NeedleMatcher } from "./needle-matcher.ts";
+import type { Match, NeedleMatcher } from "./needle-matcher.ts";
 
 /** What becomes of an answer that holds its server's credential. */
 export type OnReflect = "redact" | "block";
@@ -8,17 +8,22 @@ export type OnReflect = "redact" | "block";
 /** What the scrubber says of bytes that must not pass at all. */
 export const reflectedReason = "the answer holds the server's credential";
 
+const none: readonly Match[] = [];
+
 export interface ScrubOptions {
   /** Of now: on a long stream the credential may change, and the server may say the new one. */
   matcher(): NeedleMatcher | undefined;
   readonly onReflect: OnReflect;
+  /** Where each caller has secrets of his own: the places of any of theirs, in the form it came in. */
+  readonly findAnybodys?: ((bytes: Buffer) => readonly Match[]) | undefined;
   /** Told as soon as it is found, with the number of places. */
-  onHits(count: number): void;
+  onHits(count: number, isOwn: boolean): void;
 }
 
 /**
  * The credential out of one answer. A whole body or event is searched in the form it came in and in what its JSON escapes
- * mean; one that is too large to be held, in the form it came in alone. Undefined stands for: nothing of it may pass.
+ * mean, and for the credentials of other callers; one that is too large to be held, in the form it came in alone.
+ * Undefined stands for: nothing of it may pass.
  */
 export class AnswerScrubber {
   readonly #options: ScrubOptions;
@@ -34,11 +39,19 @@ export class AnswerScrubber {
   /** False: a header's value holds it. Nothing is cut out of a header, whatever the server's `onReflect` says. */
   admitsHeaders(values: readonly string[]): boolean {
     const matcher = this.#options.matcher();
-    if (matcher?.find(Buffer.from(values.join("\n"), "latin1")) === undefined) return true;
+    const all = Buffer.from(values.join("\n"), "latin1");
+    if (matcher?.find(all) === undefined) return this.#admitsForeign(all);
     // No value holds a line end, but a secret of several lines does: what was found across two values is none.
     const hits = values.filter((value) => matcher.find(Buffer.from(value, "latin1")) !== undefined).length;
-    this.#count(hits);
+    this.#count(hits, true);
     return hits === 0;
+  }
+
+  #admitsForeign(values: Buffer): boolean {
+    const foreign = this.#options.findAnybodys?.(values);
+    if (foreign === undefined || foreign.length === 0) return true;
+    this.#count(merge(foreign).length, false);
+    return false;
   }
 
   /** The same object where nothing was found. `jsonOf`: the part that a client parses, if it is to stay JSON. */
@@ -47,9 +60,13 @@ export class AnswerScrubber {
     if (matcher === undefined) return bytes;
     const plain = findAll(matcher, bytes);
     const escaped = findEscaped(matcher, bytes);
-    if (plain.length + escaped.length === 0) return bytes;
-    const matches = merge([...plain, ...escaped]);
-    const result = this.#admit({ bytes: redact(bytes, matches), hits: matches.length });
+    const anybodys = this.#options.findAnybodys?.(bytes) ?? none;
+    if (plain.length + escaped.length + anybodys.length === 0) return bytes;
+    const own = merge([...plain, ...escaped]);
+    const foreign = merge(anybodys.filter((match) => !own.some((one) => overlap(one, match))));
+    this.#count(foreign.length, false);
+    const matches = merge([...own, ...foreign]);
+    const result = this.#admit({ bytes: redact(bytes, matches), hits: matches.length }, own.length);
     // A number may have been the secret, or an escape in front of it: then nothing readable is left.
     return result !== undefined && (isParsed(jsonOf(result)) || !isParsed(jsonOf(bytes))) ? result : undefined;
   }
@@ -71,16 +88,20 @@ export class AnswerScrubber {
     return rest === undefined || rest.length === 0 ? passed : Buffer.concat([passed, rest]);
   }
 
-  #admit({ bytes, hits }: Scrubbed): Buffer | undefined {
+  #admit({ bytes, hits }: Scrubbed, ownHits = hits): Buffer | undefined {
     if (hits === 0) return bytes;
-    this.#count(hits);
+    this.#count(ownHits, true);
     return this.#options.onReflect === "block" ? undefined : bytes;
   }
 
-  #count(hits: number): void {
+  #count(hits: number, isOwn: boolean): void {
     this.hitCount += hits;
-    if (hits > 0) this.#options.onHits(hits);
+    if (hits > 0) this.#options.onHits(hits, isOwn);
   }
+}
+
+function overlap(one: Match, other: Match): boolean {
+  return one.start < other.end && other.start < one.end;
 }
 
 function isParsed(bytes: Buffer): boolean {

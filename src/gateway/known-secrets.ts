@@ -44,6 +44,8 @@ export class KnownSecrets {
   #search: Search | undefined;
   /** Another number for each set of them. */
   version = 0;
+  /** The generation of `CallerSecrets` that has the current injection. */
+  generation: object | undefined;
 
   /** The same `options` for many of them cost nothing more. */
   constructor(options: KnownSecretsOptions) {
@@ -57,6 +59,7 @@ export class KnownSecrets {
     if (injected === before) return;
     this.#current = injected;
     if (before !== undefined && isSame(before, injected)) return;
+    this.generation = undefined;
     const kept = this.#past.filter(({ until }) => until > now);
     const others = kept.filter((past) => !isSame(past.injected, injected));
     const isKnown = kept.length === this.#past.length && others.length < kept.length;

@@ -1,9 +1,11 @@
+import { secretTextsOf } from "../credentials/index.ts";
 import { type Clock, RecentMap } from "../lib/index.ts";
 import type { Logger } from "../telemetry/index.ts";
 import { AnswerScrubber, type OnReflect } from "./answer-scrubber.ts";
+import { CallerSecrets } from "./caller-secrets.ts";
 import type { Injected } from "./context.ts";
 import { KnownSecrets, pastMs, type Search } from "./known-secrets.ts";
-import type { NeedleMatcher } from "./needle-matcher.ts";
+import type { Match, NeedleMatcher } from "./needle-matcher.ts";
 
 /** Of the callers of one server. Beyond it, and after ten idle minutes, a caller's old values are forgotten. */
 const maxCallers = 16_384;
@@ -19,7 +21,7 @@ const sharedPastBytes = 1024 * 1024;
 export interface LeakGuardOptions {
   readonly server: string;
   readonly onReflect: OnReflect;
-  /** Each caller has secrets of his own: an answer to one is searched for his, not for everybody's. */
+  /** Each caller has secrets of his own: an answer to one is searched for his, and less thoroughly for everybody's. */
   readonly isPerCaller: boolean;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -34,6 +36,8 @@ export class LeakGuard {
   /** Whose searches are at hand, least recently used first. */
   readonly #searches = new Map<KnownSecrets, number>();
   #searchBytes = 0;
+  readonly #anybodys: CallerSecrets | undefined;
+  readonly #findAnybodys: ((bytes: Buffer) => readonly Match[]) | undefined;
   #isShortTold = false;
   #isForgettingTold = false;
   /** Of a caller the four latest old values are kept, as there may be very many callers. */
@@ -44,6 +48,11 @@ export class LeakGuard {
   constructor(options: LeakGuardOptions) {
     this.#options = options;
     this.#shared = new KnownSecrets({ ...this.#ofCaller, pastBytes: sharedPastBytes });
+    if (options.isPerCaller) {
+      const anybodys = new CallerSecrets(pastMs);
+      this.#anybodys = anybodys;
+      this.#findAnybodys = (bytes) => anybodys.find(bytes);
+    }
     this.#byCaller = new RecentMap({ maxSize: maxCallers, idleMs: pastMs, clock: options.clock });
   }
 
@@ -51,11 +60,14 @@ export class LeakGuard {
   watch(injected: Injected, callerId: string, requestId: string): AnswerScrubber | undefined {
     const { clock, onReflect, isPerCaller } = this.#options;
     let known = this.#knownOf(callerId);
-    known.learn(injected, clock.now());
+    const now = clock.now();
+    known.learn(injected, now);
+    if (this.#anybodys !== undefined) addTo(this.#anybodys, known, injected, now);
     if (this.#searchOf(known).matcher === undefined) return undefined;
     let { version } = known;
     let own: NeedleMatcher | undefined;
-    let isFirst = true;
+    /** Each kind of hit is told once. */
+    let told = 0;
     return new AnswerScrubber({
       matcher: () => {
         const latest = isPerCaller ? this.#knownOf(callerId) : known;
@@ -67,10 +79,12 @@ export class LeakGuard {
         return own ?? this.#searchOf(known).matcher;
       },
       onReflect,
-      onHits: (count) => {
+      findAnybodys: this.#findAnybodys,
+      onHits: (count, isOwn) => {
         this.hitCount += count;
-        if (isFirst) this.#warnOfHit(requestId);
-        isFirst = false;
+        const kind = isOwn ? 1 : 2;
+        if ((told & kind) === 0) this.#warnOfHit(requestId, isOwn);
+        told |= kind;
       },
     });
   }
@@ -105,13 +119,15 @@ export class LeakGuard {
   }
 
   /** Once for each answer; the audit record has the number. */
-  #warnOfHit(requestId: string): void {
+  #warnOfHit(requestId: string, isOwn: boolean): void {
     const { logger, server, onReflect } = this.#options;
-    logger.warn("credential in an answer", {
+    logger.warn(isOwn ? "credential in an answer" : "credential of another caller in an answer", {
       server,
       requestId,
       code: onReflect,
-      cure: "the server sends its credential back: mend it, and replace the credential if anybody may have seen it",
+      cure: isOwn
+        ? "the server sends its credential back: mend it, and replace the credential if anybody may have seen it"
+        : "the server mixes its callers up: mend it, and replace the credentials that it may have shown",
     });
   }
 
@@ -131,4 +147,12 @@ export class LeakGuard {
     const { logger, server } = this.#options;
     logger.warn("credential is too short to be found in answers", { server, cure: "a secret of 8 characters or more" });
   }
+}
+
+/** What is there already costs two comparisons. */
+function addTo(anybodys: CallerSecrets, known: KnownSecrets, injected: Injected, now: number): void {
+  const generation = anybodys.generationAt(now);
+  if (known.generation === generation) return;
+  known.generation = generation;
+  anybodys.add(secretTextsOf(injected));
 }

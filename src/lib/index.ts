@@ -15,6 +15,6 @@ export { concealSecrets } from "./live-secrets.ts";
 export { formatPosition, type Position } from "./position.ts";
 export { RecentMap, type RecentMapOptions } from "./recent-map.ts";
 export { Secret } from "./secret.ts";
-export { formsOf } from "./secret-forms.ts";
+export { formsOf, logEndsOf, logFormsOf } from "./secret-forms.ts";
 export { connectTrusting, isDistrust, readCertificates } from "./trust.ts";
 export { isAmbiguousUri, isUnsafeName } from "./uri.ts";

@@ -241,10 +241,91 @@ describe("where each caller has a secret of his own", () => {
     const tokenOf = (i: number): string => `${i}-${"abcdefgh".repeat(500)}`;
     for (let round = 0; round < 2; round += 1) {
       for (let i = 0; i < 200; i += 1) {
-        expect(shown(guard, tokenOf(i), `${tokenOf(i)} ${tokenOf(i + 1)}`, `key:${i}`)).toBe(
-          `${marker} ${tokenOf(i + 1)}`,
+        // What escapes mean is searched for the caller's own values alone.
+        const escaped = (of: number): string => tokenOf(of).replace("a", "\\u0061");
+        expect(shown(guard, tokenOf(i), `${escaped(i)} ${escaped(i + 1)}`, `key:${i}`)).toBe(
+          `${marker} ${escaped(i + 1)}`,
         );
       }
     }
+  });
+
+  const ofAlice = "token-of-alice-5f3a/7c";
+  const ofBob = "token-of-bob-91d0/2e";
+  /** What Bob is shown once Alice has called too. */
+  const shownToBob = (guard: LeakGuard, text: string): string | undefined => {
+    shown(guard, ofAlice, "", "alice");
+    return shown(guard, ofBob, text, "bob");
+  };
+
+  it.each([
+    ["as it is", ofAlice],
+    ...[0, 1, 2].map(
+      (n) => [`base64, ${n} bytes on`, Buffer.from(`${"ab".slice(0, n)}${ofAlice}`).toString("base64")] as const,
+    ),
+    ["base64url", Buffer.from(ofAlice).toString("base64url")],
+    ["hexadecimal digits", Buffer.from(ofAlice).toString("hex")],
+    ["hexadecimal digits in capitals", Buffer.from(ofAlice).toString("hex").toUpperCase()],
+  ] as const)("C24 the secret of one is taken out of an answer to another: %s", (_, said) => {
+    const { guard, logged } = loggedGuard(true);
+    const left = shownToBob(guard, `{"a":"${said} ${said}","b":"${ofBob}"}`);
+    expect(left).not.toContain(said.slice(4, -4));
+    expect(left?.split(marker)).toHaveLength(4);
+    expect(guard.hitCount).toBe(3);
+    expect([logged("credential of another caller in an answer"), logged("credential in an answer")]).toEqual([1, 1]);
+  });
+
+  it("C24 a text that is not the whole secret of another stays, and so does one of less than 16 characters", () => {
+    const guard = guardWith(new ManualClock(), true);
+    for (const text of [ofAlice.slice(1), ofAlice.slice(0, -1), ofAlice.slice(-8), `x${ofAlice.slice(1)}`]) {
+      expect(shownToBob(guard, text)).toBe(text);
+    }
+    shown(guard, "fifteen-letters", "", "carol");
+    shown(guard, "sixteen-letters-", "", "carol");
+    expect(shownToBob(guard, "fifteen-letters sixteen-letters-")).toBe(`fifteen-letters ${marker}`);
+    expect(guard.hitCount).toBe(1);
+  });
+
+  it("C24 the secret that two share is none of another", () => {
+    const { guard, logged } = loggedGuard(true);
+    shown(guard, ofAlice, "", "alice");
+    expect(shown(guard, ofAlice, ofAlice, "bob")).toBe(marker);
+    expect([guard.hitCount, logged("another caller")]).toEqual([1, 0]);
+  });
+
+  it("C24 a header with the secret of another is refused", () => {
+    const { guard, logged } = loggedGuard(true);
+    shown(guard, ofAlice, "", "alice");
+    const scrubber = guard.watch(injection(ofBob), "bob", "req-1");
+    expect(scrubber?.admitsHeaders(["one", `t=${ofAlice}`, "three"])).toBe(false);
+    expect(scrubber?.admitsHeaders([ofAlice.slice(0, 9), ofAlice.slice(9)])).toBe(true);
+    expect([scrubber?.hitCount, logged("another caller")]).toEqual([1, 1]);
+  });
+
+  it("C24 onReflect: block refuses an answer with the secret of another", () => {
+    const options = { server: "tickets", isPerCaller: true, clock: new ManualClock(), logger: silentLogger };
+    const guard = new LeakGuard({ ...options, onReflect: "block" });
+    expect([shownToBob(guard, "fine"), shownToBob(guard, ofAlice)]).toEqual(["fine", undefined]);
+  });
+
+  it("C24 a secret of another is looked for from its first use to ten minutes after its last at least, not for ever", () => {
+    const clock = new ManualClock();
+    const guard = guardWith(clock, true);
+    const stream = inStream(guard, ofBob, "bob");
+    expect(stream(ofAlice)).toBe(ofAlice);
+    shown(guard, ofAlice, "", "alice");
+    // Streams that are open already see it too.
+    expect(stream(ofAlice)).toBe(marker);
+    clock.advance(9 * minute);
+    shown(guard, ofAlice, "", "alice");
+    clock.advance(2 * minute);
+    shown(guard, ofAlice, "", "alice");
+    shown(guard, "another-token-of-alice", "", "alice");
+    clock.advance(10 * minute - 1);
+    expect(shown(guard, ofBob, `${ofAlice} another-token-of-alice`, "bob")).toBe(`${marker} ${marker}`);
+    clock.advance(1);
+    expect(shown(guard, ofBob, ofAlice, "bob")).toBe(marker);
+    clock.advance(10 * minute);
+    expect(shown(guard, ofBob, ofAlice, "bob")).toBe(ofAlice);
   });
 });

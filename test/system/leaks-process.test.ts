@@ -163,7 +163,10 @@ describe("the ways out through the process", () => {
   it.each([
     ["L53 NODE_DEBUG", { NODE_DEBUG: "http,https,net,tls,stream,undici,fetch,websocket,dns,timer" }],
     ["L53 NODE_DEBUG of everything", { NODE_DEBUG: "*" }],
-    ["L54 DEBUG", { DEBUG: "*", DEBUG_DEPTH: "9", NODE_ENV: "development" }],
+    [
+      "DEBUG (what has secrets and heeds it, the store's library, is tried with L58)",
+      { DEBUG: "*", DEBUG_DEPTH: "9", NODE_ENV: "development" },
+    ],
   ])("%s prints no secret", async (_, env) => {
     const quiet = { POSTERN_LOG_LEVEL: "debug", ...env };
     const { stack: running } = await start({ env: quiet, relayEnv: quiet });
@@ -187,6 +190,8 @@ describe("the ways out through the process", () => {
     const answer = await callTool(stack.agentUrl("file"), stack.agentKey, "get_x");
     expect(answer.status).toBe(502);
     expect(stack.gateway()?.stderr()).toMatch(/"code":"value-invalid".*credential failed/);
+    // Nothing had to be cut out of a line (L62).
+    expect(stack.gateway()?.stderr()).not.toContain("[secret]");
     expect(findLeaks([...stack.outputs(), { name: "answer", text: answer.text }], { token })).toEqual([]);
   });
 
@@ -203,6 +208,7 @@ describe("the ways out through the process", () => {
     const child = startChild({ name: "gateway", command: process.execPath, args: [binary, "gateway", "-c", broken] });
     expect(await child.ended).toBe(1);
     expect(child.stderr()).toContain("EADDRINUSE");
+    expect(child.stderr()).not.toContain("[secret]");
     expect(findLeaks([{ name: "gateway", text: child.stderr() }], { tunnelToken: running.tunnelToken })).toEqual([]);
   });
 

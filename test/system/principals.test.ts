@@ -32,6 +32,8 @@ describe.skipIf(binary === undefined)("secrets of each principal, through the re
   const received: string[] = [];
   const revoked = new Set<string>();
   let streams: ((text: string) => void)[] = [];
+  /** In place of what it was sent. */
+  let says: string | undefined;
   let vault: VaultBacking;
   let endpoint: TokenEndpoint;
   let server: Server;
@@ -68,7 +70,11 @@ describe.skipIf(binary === undefined)("secrets of each principal, through the re
       });
       req.on("end", () => {
         const { id } = JSON.parse(body) as { id: number };
-        json(res, 200, { jsonrpc: "2.0", id, result: { content: [{ type: "text", text: `you sent ${given}` }] } });
+        json(res, 200, {
+          jsonrpc: "2.0",
+          id,
+          result: { content: [{ type: "text", text: says ?? `you sent ${given}` }] },
+        });
       });
     });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -144,6 +150,15 @@ describe.skipIf(binary === undefined)("secrets of each principal, through the re
     expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
     expect(new Set(received)).toEqual(new Set([secrets.bob, secrets.carol, secrets.key].map((one) => `Bearer ${one}`)));
     for (const { text } of answers) expect(text).toContain(`you sent Bearer ${marker}`);
+  });
+
+  it("C24 a server that tells one agent the secret of another is cut short, and the log says so", async () => {
+    expect((await ask(await tokenOf("carol"))).status).toBe(200);
+    says = `bob, carol has ${secrets.carol}`;
+    const answer = await ask(await tokenOf("bob"));
+    says = undefined;
+    expect([answer.status, answer.text.includes(`bob, carol has ${marker}`)]).toEqual([200, true]);
+    expect(stack.gateway()?.stderr()).toContain("credential of another caller in an answer");
   });
 
   it("C24 no id reaches the entry of another", async () => {
