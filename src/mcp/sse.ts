@@ -38,7 +38,7 @@ export interface EventSink {
   onPart(bytes: Buffer): void;
   /** The event is complete; `bytes` are its last ones, the empty line included. */
   onEvent(bytes: Buffer, facts: EventFacts): void;
-  /** Bytes that belong to no event: a byte order mark, or the LF of a CRLF whose CR ended an event. */
+  /** Bytes that belong to no event: a byte order mark, empty lines that end none, the LF of a CRLF whose CR ended one. */
   onLoose(bytes: Buffer): void;
 }
 
@@ -90,6 +90,11 @@ export class EventSplitter {
     const breaks = new LineBreaks(chunk);
     while (at < chunk.length) {
       const end = breaks.next(at);
+      if (end === at && this.#isFresh) {
+        at = this.#passBlankLines(chunk, at);
+        eventStart = at;
+        continue;
+      }
       if (end > at) this.#readLine(chunk, at, end);
       this.#isFresh = false;
       if (end === chunk.length) break;
@@ -104,6 +109,15 @@ export class EventSplitter {
       } else this.#endLine();
     }
     if (eventStart < chunk.length) this.#sink.onPart(chunk.subarray(eventStart));
+  }
+
+  /** Empty lines that end nothing are passed on together: one by one, a stream of nothing else would hold up all the others. */
+  #passBlankLines(chunk: Buffer, start: number): number {
+    let at = start;
+    while (at < chunk.length && (chunk[at] === lf || chunk[at] === cr)) at += 1;
+    this.#isAfterCr = at === chunk.length && chunk[at - 1] === cr;
+    this.#sink.onLoose(chunk.subarray(start, at));
+    return at;
   }
 
   /** Passes a byte order mark on by itself; returns where the stream proper begins. */

@@ -58,7 +58,6 @@ describe("EventSplitter", () => {
       [" x", { ...message, isMessage: false }],
       ["", message],
       ["y:z", { ...message, id: "empty" }],
-      ["", { ...message, hasData: false }],
     ]);
   });
 
@@ -151,6 +150,16 @@ describe("EventSplitter", () => {
       }),
       { numRuns: 5_000 },
     );
+  });
+
+  it("passes empty lines that end nothing on together, however many there are", () => {
+    for (const end of ["\n", "\r", "\r\n"]) {
+      const seen = split(`data: 1${end}${end}${end.repeat(100_000)}data: 2${end}${end}`);
+      expect(seen.events.map(({ data }) => data)).toEqual(["1", "2"]);
+      expect(seen.loose).toEqual([end.repeat(100_000)]);
+    }
+    expect(split("\r\n\r\ndata: 1\n\n", [1, 1, 1]).events.map(({ data }) => data)).toEqual(["1"]);
+    expect(split("data: 1\r\n\r\n\r\n", [10, 1, 1]).loose).toEqual(["\n", "\r", "\n"]);
   });
 
   it("C05 gives an event out with its last byte", () => {
