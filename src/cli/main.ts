@@ -77,14 +77,15 @@ function isHelp(arg: string): boolean {
   return arg === "--help" || arg === "-h";
 }
 
-/** No command knows the option, so each says how it is used; here that is what was asked for, not a complaint. */
+/** No command knows the option, so each says how it is used, or that it is not there yet; here the former is no complaint. */
 async function help(command: Command, args: readonly string[]): Promise<ExitCode> {
-  const show = (text: string): void => {
-    const start = text.indexOf("usage:");
-    if (start >= 0) io.out(text.slice(start));
-  };
-  await command(args, { ...io, err: show });
-  return exitCodes.done;
+  const said: string[] = [];
+  const code = await command(args, { ...io, err: (text) => void said.push(text) });
+  const usages = said.filter((text) => text.includes("usage:")).map((text) => text.slice(text.indexOf("usage:")));
+  for (const text of usages) io.out(text);
+  if (usages.length > 0) return exitCodes.done;
+  for (const text of said) io.err(text);
+  return code;
 }
 
 // A reader that left (`postern check … | head`, a log shipper that died) must not end the process by an uncaught error.

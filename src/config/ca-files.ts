@@ -28,7 +28,7 @@ export function findCaFaults(tree: Tree, base: string | undefined): Problem[] {
   walk(tree, (node, path) => {
     if (node.kind !== "scalar" || typeof node.value !== "string" || !places.has(patternOf(path))) return;
     const parent = nodeAt(tree, path.slice(0, -1));
-    if (parent?.kind !== "map" || (path.includes("credential") && !isGrant(parent))) return;
+    if (parent?.kind !== "map" || (patternOf(path).includes(".credential.") && !isGrant(parent))) return;
     const unread = unreadFault(parent, path);
     const fault = unread ?? (base === undefined ? undefined : fileFault(fileAt(base, node.value), path));
     if (fault !== undefined) problems.push({ at: node.at, ...fault });
@@ -52,7 +52,8 @@ function unreadFault(parent: MapTree, path: Path): Fault | undefined {
   if (address === undefined) return undefined;
   if (/^http:/i.test(address)) {
     const message = `${label}: \`${key}\` is http://, where there is no certificate`;
-    return { message, cure: `${key}: ${address.replace(/^http:/i, "https:")}, or the file without \`ca\`` };
+    // The address is not shown: people write passwords and tokens into it.
+    return { message, cure: `${key}: https://…, or the file without \`ca\`` };
   }
   if (key !== "jwks" || /^https:/i.test(address)) return undefined;
   return { message: `${label} is not read: the keys come from a file`, cure: "the file without it" };

@@ -208,11 +208,16 @@ export function findSharedPort(
   config: { readonly listen: Listen; readonly admin: { readonly listen: Listen } } | undefined,
 ): Problem[] {
   if (config === undefined || config.listen.port === 0 || config.listen.port !== config.admin.listen.port) return [];
-  const hosts = [config.listen.host, config.admin.listen.host];
-  if (hosts[0] !== hosts[1] && !hosts.some((host) => host === "0.0.0.0" || host === "::")) return [];
+  const [host, other] = [config.listen.host, config.admin.listen.host];
+  if (host !== other && !isAllOf(host, other) && !isAllOf(other, host)) return [];
   const at = (nodeAt(relay, ["admin", "listen"]) ?? nodeAt(relay, ["listen"]) ?? relay).at;
   const cure = "a port for each, such as 8080 and 9465";
   return [{ at, message: "`listen` and `admin.listen` share a port", cure }];
+}
+
+/** Whether to listen on `host` takes the ports of `other` too: `::` is all addresses, `0.0.0.0` those of IPv4. */
+function isAllOf(host: string, other: string): boolean {
+  return host === "::" || (host === "0.0.0.0" && !other.includes(":"));
 }
 
 function findShared(list: Tree | undefined, key: string): Problem[] {

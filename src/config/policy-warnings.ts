@@ -76,8 +76,8 @@ function findVainRule({ pattern, at, path, except }: RuleSource, deny: readonly 
   if (denied !== undefined) {
     return vain(`\`deny\` on line ${denied.at.line} takes all of it`, "one of the two; `deny` always wins");
   }
-  // No text that `*` stands for makes up for what is written beside it.
-  if (kind === "resources" && isAmbiguousUri(pattern.replace(/\*+/g, "x"))) {
+  // No text that `*` stands for makes up for what is written beside it; one with a slash, for `**`, ends a host.
+  if (kind === "resources" && isAmbiguousUri(pattern.replace(/\*\*+/g, "x/x").replace(/\*/g, "x"))) {
     return vain(
       "such a URI may be read in two ways, and is always denied",
       "scheme and host in lower case, no user info, no \\, no . or .. between slashes, no needless %",

@@ -22,6 +22,8 @@ export function headerValue(headers: RawHeaders, name: string): string | undefin
 }
 
 const maxSpellings = 512;
+/** No name that anybody reads is longer; 512 of as much as a head may hold would be tens of MiB. */
+const maxKeptLength = 64;
 
 /**
  * What is known of a header by its name, worked out once for each spelling: nearly all headers are spelt in one of a few
@@ -39,7 +41,10 @@ export class ByName<T extends string | number | boolean> {
     const known = this.#bySpelling.get(name);
     if (known !== undefined) return known;
     const found = this.#workOut(name.toLowerCase(), name);
-    if (this.#bySpelling.size < maxSpellings) this.#bySpelling.set(name, found);
+    if (name.length > maxKeptLength) return found;
+    // Begun anew, so that names which somebody made up once do not keep out the usual ones for good.
+    if (this.#bySpelling.size >= maxSpellings) this.#bySpelling.clear();
+    this.#bySpelling.set(name, found);
     return found;
   }
 }

@@ -45,6 +45,7 @@ describe("the command line as a process", () => {
     [["chek", "-c", "x"], 2, "", /^there is no command `chek`\nusage: postern COMMAND\n/],
     [["check", "--help"], 0, /^usage: postern check -c FILE/, ""],
     [["help", "relay"], 0, /^usage: postern relay -c FILE\n$/, ""],
+    [["policy", "explain", "--help"], 2, "", /^`postern policy explain` is not in this version yet\n$/],
     [["policy", "test", "-h"], 0, /^usage: postern policy test -c gateway.yaml/, ""],
   ] as const)(
     "`%s` is answered where it was asked",

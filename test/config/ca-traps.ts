@@ -48,8 +48,32 @@ export const caTraps: readonly Trap[] = [
     says: [
       [
         "2:55 `servers.tickets.ca`: `url` is http://, where there is no certificate",
-        "url: https://t.internal/mcp, or the file without `ca`",
+        "url: https://…, or the file without `ca`",
       ],
+    ],
+  },
+  {
+    title: "a CA file beside an address with a password, which is not shown",
+    yaml: server(`url: "http://u:supersecret@t.internal/mcp", ca: ${there}`),
+    says: [
+      [
+        "2:28 `servers.tickets.url` holds user info: a secret is never written into this file",
+        "http://t.internal, and a source",
+      ],
+      [
+        "2:71 `servers.tickets.ca`: `url` is http://, where there is no certificate",
+        "url: https://…, or the file without `ca`",
+      ],
+    ],
+  },
+  {
+    title: "a CA file of a server whose name is a key's",
+    yaml: gatewayWith(2, "servers: { credential: { url: https://t.internal/mcp, ca: gone.pem } }").replace(
+      "tickets",
+      "credential",
+    ),
+    says: [
+      ["2:59 `servers.credential.ca` names gone.pem: this file does not exist", "a PEM file that is mounted here"],
     ],
   },
   {
@@ -98,7 +122,7 @@ export const caTraps: readonly Trap[] = [
       ],
       [
         "4:154 `servers.crm.credential.ca`: `tokenEndpoint` is http://, where there is no certificate",
-        "tokenEndpoint: https://127.0.0.1/t, or the file without `ca`",
+        "tokenEndpoint: https://…, or the file without `ca`",
       ],
       ["5:127 `servers.gh.credential.ca` must be the path of a PEM file", "ca: /etc/postern/idp-ca.pem"],
     ],
@@ -139,7 +163,7 @@ export const relayCaTraps: readonly Trap[] = [
     says: [
       [
         "4:92 `tunnels.acme.gateways[0].jwt.ca`: `issuer` is http://, where there is no certificate",
-        "issuer: https://127.0.0.1, or the file without `ca`",
+        "issuer: https://…, or the file without `ca`",
       ],
       [
         "5:50 `tunnels.acme.agents[0].oauth.ca` names gone.pem: this file does not exist",

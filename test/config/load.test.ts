@@ -370,6 +370,17 @@ describe("relay.yaml", () => {
     expect(config.tunnels["constructor"]).toBeUndefined();
   });
 
+  it.each([
+    ["0.0.0.0:8080", "[::1]:8080", true],
+    ["[::1]:8080", "0.0.0.0:8080", true],
+    ["127.0.0.1:8080", "127.0.0.2:8080", true],
+    ["[::]:8080", "127.0.0.1:8080", false],
+    ["0.0.0.0:8080", "[::]:8080", false],
+  ])("%s beside %s for probes: %s, as the kernel has it", (listen, admin, isSound) => {
+    const yaml = relayWith(6, `listen: "${listen}"\nadmin: { listen: "${admin}" }`);
+    expect(loadRelayConfig(writeConfig("relay.yaml", yaml)).kind === "bad").toBe(!isSound);
+  });
+
   it("two hashes rotate a key, and * is every server", () => {
     const yaml = relayWith(5, '    agents: [{ name: bot, keySha256: [HASH_B, HASH_D], servers: ["*"] }]');
     const { config } = sound(loadRelayConfig(writeConfig("relay.yaml", yaml)));

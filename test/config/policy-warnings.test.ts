@@ -41,8 +41,18 @@ it("rules and exceptions that can change nothing are warned of", () => {
 });
 
 it("resources that no request can name are warned of", () => {
-  const bad = ["t://open/../x", "T://x", "http://u@h/*", "t://a%2fb/**", "t://Host/x", "t://x/.", "t://x/%61*"];
+  const bad = [
+    "t://open/../x",
+    "T://x",
+    "http://u@h/*",
+    "t://a%2fb/**",
+    "t://Host/x",
+    "t://x/.",
+    "t://x/%61*",
+    "t://*.MD",
+  ];
   const good = ["t://open/..x", "t://x/.*", "t://x/a%20b", "t://*/A", "t://x/.../y", "**", "t://x/**/.well-known"];
+  good.push("t://**.MD", "t://**README.md", "t://**@2x.png", "t://a**B/**/C");
   const lines = [...bad, ...good].map((pattern) => `      - "${pattern}"`).join("\n");
   const yaml = ticketsPolicy(`    resources:\n${lines}\n    deny: { resources: ["t://open/../y"] }`);
   const { config, warnings } = load(yaml);
