@@ -139,7 +139,8 @@ describe("StoreHealth", () => {
     /** What `times` requests met, one after the other. */
     const meet = async (to: VaultTransport, times = 3): Promise<unknown[]> => {
       const met: unknown[] = [];
-      for (let i = 0; i < times; i += 1) met.push(await to.read("any", undefined).catch((error: unknown) => error));
+      for (let i = 0; i < times; i += 1)
+        met.push(await to.read(`any-${i}`, undefined).catch((error: unknown) => error));
       return met;
     };
     return { clock, asked, failWith, health, transport, meet };
@@ -205,6 +206,30 @@ describe("StoreHealth", () => {
     failWith(failure);
     await meet(transport, 5);
     expect(isOpen(health)).toBe(opens);
+  });
+});
+
+describe("one path of a store that answers", () => {
+  it("C28 that gives 500 each time leaves the others alone; several of them together do not", async () => {
+    const clock = new ManualClock();
+    const failing = new Set(["bad"]);
+    const ask = async (path: string): Promise<undefined> => {
+      if (failing.has(path)) throw new VaultFailure("status", "status 500", { status: 500 });
+      return undefined;
+    };
+    const bare: VaultTransport = { address: "https://store", read: ask, write: ask, close: async () => undefined };
+    const health = new StoreHealth({ address: bare.address, clock, random: () => 0.5, logger: silentLogger });
+    const transport = health.watch(bare);
+    const isSent = async (path: string): Promise<boolean> =>
+      await transport.read(path, undefined).then(
+        () => true,
+        (error: unknown) => error instanceof VaultFailure && !error.isUnsent,
+      );
+    for (let i = 0; i < 20; i += 1) expect(await isSent("bad")).toBe(true);
+    expect(await isSent("good")).toBe(true);
+    failing.add("good").add("another");
+    for (const path of ["bad", "good", "bad", "another"]) expect(await isSent(path)).toBe(true);
+    expect(await isSent("fourth")).toBe(false);
   });
 });
 
