@@ -39,6 +39,8 @@ export class Circuit {
   readonly #backoff: Backoff;
   /** Failures in a row. Those that ran side by side are one: a connection lost takes all of them along. */
   #run = 0;
+  /** What failed in this run and may have failed alone: it counts once. */
+  readonly #subjects = new Set<string>();
   #open: Open | undefined;
 
   constructor(options: CircuitOptions) {
@@ -65,17 +67,20 @@ export class Circuit {
     return { run: this.#run, probes };
   }
 
-  end({ run, probes }: Attempt, outcome: Outcome, failure?: VaultFailure): void {
+  /** `subject`: what was asked for, where a failure may be of that alone. */
+  end({ run, probes }: Attempt, outcome: Outcome, failure?: VaultFailure, subject?: string): void {
     if (outcome === "alive") this.#close();
-    else if (outcome === "down" && failure !== undefined) this.#fail(run, probes, failure);
+    else if (outcome === "down" && failure !== undefined) this.#fail(run, probes, failure, subject);
     // Another may try in its place, and need not wait.
     else if (probes !== undefined) probes.isProbed = false;
   }
 
-  #fail(run: number, probes: Open | undefined, failure: VaultFailure): void {
+  #fail(run: number, probes: Open | undefined, failure: VaultFailure, subject: string | undefined): void {
     if (probes !== undefined) {
       Object.assign(probes, { isProbed: false, failure, retryAt: this.#options.clock.now() + this.#waitMs() });
     } else if (this.#open === undefined && run === this.#run) {
+      if (subject !== undefined && this.#subjects.has(subject)) return;
+      if (subject !== undefined) this.#subjects.add(subject);
       this.#run += 1;
       if (this.#run >= maxRun) this.#trip(failure);
     }
@@ -91,6 +96,7 @@ export class Circuit {
   #close(): void {
     const { openForMs } = this;
     this.#run = 0;
+    this.#subjects.clear();
     if (openForMs === undefined) return;
     this.#open = undefined;
     this.#backoff.reset();

@@ -190,7 +190,8 @@ export class LeaseReader {
       this.#deps.logger.debug("store lease renewed", { durationMs: seconds * 1_000 });
       return this.#hold({ ...held, lifeMs: seconds * 1_000 }, held.token, startedAt);
     } catch (error) {
-      if (error instanceof VaultFailure && endsRenewal.has(error.status)) return undefined;
+      // What was not sent has the status of another request.
+      if (error instanceof VaultFailure && !error.isUnsent && endsRenewal.has(error.status)) return undefined;
       throw error;
     }
   }

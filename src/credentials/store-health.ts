@@ -5,7 +5,7 @@
  * 1. The whole and its parts. A part may fail alone: a lease, whose engine has a backend of its own, and a mount in a folder, which
  *    may be another namespace, sealed by itself. An address that cannot be reached, and a namespace that is down, is the whole.
  * 2. Only what says something of the store counts: a connection that fails, a time that runs out, 5xx, 472 and 474. Any other
- *    answer, a refusal too, is a sign of life.
+ *    answer, a refusal too, is a sign of life. A 500 may be of one path alone, so each path counts once in a row of failures.
  * 3. Nobody asks for the sake of asking: sys/health is not told inside a namespace, and says nothing of one that is sealed.
  */
 import type { Clock } from "../lib/index.ts";
@@ -56,8 +56,8 @@ export class StoreHealth {
   watch(transport: VaultTransport, way: Way = whole): WatchedTransport {
     return {
       address: transport.address,
-      read: (path, token) => this.#run(way, () => transport.read(path, token)),
-      write: (path, body, token) => this.#run(way, () => transport.write(path, body, token)),
+      read: (path, token) => this.#run(way, path, () => transport.read(path, token)),
+      write: (path, body, token) => this.#run(way, path, () => transport.write(path, body, token)),
       close: () => transport.close(),
       part: (part) => this.watch(transport, { ...way, part }),
       aside: () => this.watch(transport, { ...way, isAside: true }),
@@ -77,7 +77,7 @@ export class StoreHealth {
     return (this.#whole.blocked ?? this.#partOf(part)?.blocked)?.asUnsent();
   }
 
-  async #run<T>(way: Way, ask: () => Promise<T>): Promise<T> {
+  async #run<T>(way: Way, path: string, ask: () => Promise<T>): Promise<T> {
     const blocked = this.#blocked(way);
     if (blocked !== undefined) {
       this.#refused += 1;
@@ -87,7 +87,8 @@ export class StoreHealth {
     const [ofWhole, ofPart] = [this.#whole.begin(), part?.begin()];
     const end = (outcome: Outcome, failure?: VaultFailure): void => {
       const [forWhole, forPart] = share(way, outcome, failure);
-      this.#whole.end(ofWhole, forWhole, failure);
+      // One entry that cannot be read is no store that is down, however often it is asked for.
+      this.#whole.end(ofWhole, forWhole, failure, failure?.status === 500 ? path : undefined);
       if (ofPart !== undefined) part?.end(ofPart, forPart, failure);
     };
     try {

@@ -57,15 +57,14 @@ export class AnswerScrubber {
   /** The same object where nothing was found. `jsonOf`: the part that a client parses, if it is to stay JSON. */
   whole(bytes: Buffer, jsonOf: (bytes: Buffer) => Buffer): Buffer | undefined {
     const matcher = this.#options.matcher();
-    if (matcher === undefined) return bytes;
-    const plain = findAll(matcher, bytes);
-    const escaped = findEscaped(matcher, bytes);
+    const plain = matcher === undefined ? none : findAll(matcher, bytes);
+    const escaped = matcher === undefined ? none : findEscaped(matcher, bytes);
     const anybodys = this.#options.findAnybodys?.(bytes) ?? none;
     if (plain.length + escaped.length + anybodys.length === 0) return bytes;
     const own = merge([...plain, ...escaped]);
-    const foreign = merge(anybodys.filter((match) => !own.some((one) => overlap(one, match))));
-    this.#count(foreign.length, false);
-    const matches = merge([...own, ...foreign]);
+    // The secret of another may be longer than what of it is the caller's own as well: all of it goes.
+    const matches = merge([...own, ...anybodys]);
+    this.#count(countWithout(matches, own), false);
     const result = this.#admit({ bytes: redact(bytes, matches), hits: matches.length }, own.length);
     // A number may have been the secret, or an escape in front of it: then nothing readable is left.
     return result !== undefined && (isParsed(jsonOf(result)) || !isParsed(jsonOf(bytes))) ? result : undefined;
@@ -100,8 +99,16 @@ export class AnswerScrubber {
   }
 }
 
-function overlap(one: Match, other: Match): boolean {
-  return one.start < other.end && other.start < one.end;
+/** How many of `all` hold none of `some`. Both are in order, and each of `some` is within one of `all`. */
+function countWithout(all: readonly Match[], some: readonly Match[]): number {
+  let count = 0;
+  let at = 0;
+  for (const { end } of all) {
+    const first = at;
+    while ((some[at]?.start ?? end) < end) at += 1;
+    if (at === first) count += 1;
+  }
+  return count;
 }
 
 function isParsed(bytes: Buffer): boolean {

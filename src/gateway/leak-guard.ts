@@ -63,7 +63,9 @@ export class LeakGuard {
     const now = clock.now();
     known.learn(injected, now);
     if (this.#anybodys !== undefined) addTo(this.#anybodys, known, injected, now);
-    if (this.#searchOf(known).matcher === undefined) return undefined;
+    const { matcher } = this.#searchOf(known);
+    // Whose own secret is too short to be found may be shown another's all the same.
+    if (matcher === undefined && !isPerCaller) return undefined;
     let { version } = known;
     let own: NeedleMatcher | undefined;
     /** Each kind of hit is told once. */

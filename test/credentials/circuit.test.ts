@@ -1,12 +1,17 @@
 import { describe, expect, it } from "vitest";
 import { Circuit } from "../../src/credentials/circuit.ts";
 import { LocalReader } from "../../src/credentials/index.ts";
+import { LeaseFields } from "../../src/credentials/lease.ts";
+import { LeaseReader } from "../../src/credentials/lease-reader.ts";
 import { StoreHealth } from "../../src/credentials/store-health.ts";
+import type { TokenManager } from "../../src/credentials/vault-auth.ts";
 import { VaultFailure } from "../../src/credentials/vault-failure.ts";
 import type { VaultTransport } from "../../src/credentials/vault-transport.ts";
 import { WrappedSecretId } from "../../src/credentials/wrapped-secret.ts";
+import { Secret } from "../../src/lib/index.ts";
 import { silentLogger } from "../../src/telemetry/index.ts";
 import { ManualClock } from "../support/manual-clock.ts";
+import { until } from "../support/until.ts";
 
 const sealed = new VaultFailure("status", "status 503", { status: 503 });
 
@@ -134,7 +139,8 @@ describe("StoreHealth", () => {
     /** What `times` requests met, one after the other. */
     const meet = async (to: VaultTransport, times = 3): Promise<unknown[]> => {
       const met: unknown[] = [];
-      for (let i = 0; i < times; i += 1) met.push(await to.read("any", undefined).catch((error: unknown) => error));
+      for (let i = 0; i < times; i += 1)
+        met.push(await to.read(`any-${i}`, undefined).catch((error: unknown) => error));
       return met;
     };
     return { clock, asked, failWith, health, transport, meet };
@@ -203,6 +209,30 @@ describe("StoreHealth", () => {
   });
 });
 
+describe("one path of a store that answers", () => {
+  it("C28 that gives 500 each time leaves the others alone; several of them together do not", async () => {
+    const clock = new ManualClock();
+    const failing = new Set(["bad"]);
+    const ask = async (path: string): Promise<undefined> => {
+      if (failing.has(path)) throw new VaultFailure("status", "status 500", { status: 500 });
+      return undefined;
+    };
+    const bare: VaultTransport = { address: "https://store", read: ask, write: ask, close: async () => undefined };
+    const health = new StoreHealth({ address: bare.address, clock, random: () => 0.5, logger: silentLogger });
+    const transport = health.watch(bare);
+    const isSent = async (path: string): Promise<boolean> =>
+      await transport.read(path, undefined).then(
+        () => true,
+        (error: unknown) => error instanceof VaultFailure && !error.isUnsent,
+      );
+    for (let i = 0; i < 20; i += 1) expect(await isSent("bad")).toBe(true);
+    expect(await isSent("good")).toBe(true);
+    failing.add("good").add("another");
+    for (const path of ["bad", "good", "bad", "another"]) expect(await isSent(path)).toBe(true);
+    expect(await isSent("fourth")).toBe(false);
+  });
+});
+
 describe("a wrapped secret id", () => {
   it("C28 is not used up by an unwrapping that was not sent", async () => {
     const met = [sealed.asUnsent(), undefined];
@@ -217,5 +247,36 @@ describe("a wrapped secret id", () => {
     const secretId = new WrappedSecretId({ env: "WRAPPED" }, "approle", { transport, reader, logger: silentLogger });
     await expect(secretId.read()).rejects.toMatchObject({ code: "store-sealed", isUnsent: true });
     expect((await secretId.read()).reveal()).toBe("the-secret-id");
+  });
+});
+
+describe("a lease", () => {
+  it("C28 has not ended because its renewal was not sent, whatever the failure was that stands for the answer", async () => {
+    const clock = new ManualClock();
+    const asked: string[] = [];
+    const renewal = new VaultFailure("status", "status 500", { status: 500 }).asUnsent();
+    const ask = async (path: string): Promise<undefined> => {
+      asked.push(path);
+      if (path === "sys/leases/renew") throw renewal;
+      return undefined;
+    };
+    const transport: VaultTransport = { address: "https://store", read: ask, write: ask, close: async () => undefined };
+    const token = new Secret("the-token");
+    const tokens = { current: async () => token, holds: () => true, revokesLeases: true } as unknown as TokenManager;
+    const life = { lifeMs: 60_000, leaseId: "db/1", renewable: true };
+    const request = {
+      policyPath: "db",
+      apiPath: "db",
+      body: undefined,
+      cure: "none",
+      parse: () => ({ fields: new LeaseFields({ password: "of-the-lease" }, "db"), ...life }),
+    };
+    const deps = { transport, tokens, clock, random: () => 0, logger: silentLogger, ttlMs: 60_000, staleForMs: 0 };
+    const lease = new LeaseReader(request, deps);
+    await lease.field("password").read();
+    clock.advance(40_100);
+    await until(() => lease.field("password").state?.().failures === 1, "a renewal that was not sent");
+    expect(asked).toEqual(["db", "sys/leases/renew"]);
+    await lease.close();
   });
 });

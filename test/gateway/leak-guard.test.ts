@@ -293,6 +293,32 @@ describe("where each caller has a secret of his own", () => {
     expect([guard.hitCount, logged("another caller")]).toEqual([1, 0]);
   });
 
+  it("C24 the secret of another goes whole, also where a part of it is the caller's own", () => {
+    const { guard, logged } = loggedGuard(true);
+    shown(guard, "acme-corp-9f8e7d6c5b4a3210", "", "alice");
+    const text = "a acme-corp-9f8e7d6c5b4a3210 b acme-corp-3 acme-corp";
+    expect(shown(guard, "acme-corp", text, "bob")).toBe(`a ${marker} b ${marker}-3 ${marker}`);
+    expect([guard.hitCount, logged("another caller")]).toEqual([3, 0]);
+  });
+
+  it("C24 the secret of another is found where the caller's own is too short to be", () => {
+    const guard = guardWith(new ManualClock(), true);
+    shown(guard, ofAlice, "", "alice");
+    expect(shown(guard, "short", `short ${ofAlice}`, "bob")).toBe(`short ${marker}`);
+  });
+
+  it("C24 an answer full of secrets is read in a time that grows with its length alone", () => {
+    const guard = guardWith(new ManualClock(), true);
+    shown(guard, ofAlice, "", "alice");
+    const times = 100_000;
+    const startedAt = performance.now();
+    const left = shown(guard, ofBob, ofBob.repeat(times) + ofAlice.repeat(times), "bob");
+    // One comparison of each with each took half a minute.
+    expect(performance.now() - startedAt).toBeLessThan(5_000);
+    expect(left?.length).toBe(2 * times * marker.length);
+    expect(guard.hitCount).toBe(2 * times);
+  });
+
   it("C24 a header with the secret of another is refused", () => {
     const { guard, logged } = loggedGuard(true);
     shown(guard, ofAlice, "", "alice");
